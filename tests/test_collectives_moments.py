@@ -240,14 +240,12 @@ def faulty(
     request: pytest.FixtureRequest,
     layouts: Layouts,
     new_cluster: NewCluster,
-    tmp_path_factory: pytest.TempPathFactory,
     moment: str,
 ) -> Iterator[Faulty]:
     """Each moment leaves the cluster as it found it. Nightly, each has one of its own; otherwise, those of a layout share
     one, until one of them leaves something.
     """
     flags, opens = options_of(moment, request.param)
-    folder = tmp_path_factory.mktemp("moments")
     if NIGHTLY:
         with faulty_cluster(new_cluster, *flags, opens=opens) as made:
             yield made

@@ -34,8 +34,7 @@ bool HasNarrowElements(const xla::ShapeProto& shape) {
          std::ranges::any_of(shape.tuple_shapes(), HasNarrowElements);
 }
 
-// Whether StableHLO says what its HLO does not. `module`: its HLO. Attributes' names are bytes of the program in each of
-// its forms.
+// Whether StableHLO says what its HLO, `module`, does not. Attributes' names are bytes of a program in each form.
 bool SaysMore(std::string_view stablehlo, const std::string& module) {
   if (Contains(stablehlo, "layout_mode") || Contains(stablehlo, "memory_kind")) return true;
   xla::ProgramShapeProto shape;

@@ -388,9 +388,8 @@ absl::Status CheckAsked(device::Backend& converter, const CallSettings& settings
 absl::Status CheckWith(device::Backend& backend, device::Backend* converter,
                        const OpenBackend& open, Asked& asked) {
   if (IsSimulated(backend)) return absl::OkStatus();
-  const CallSettings settings{
-      .platform = backend.capabilities().platform,
-      .simulates_work = !device::SimulatedWorkHandlers().handlers.empty()};
+  const CallSettings settings{.platform = backend.capabilities().platform,
+                              .simulates_work = !device::SimulatedWorkHandlers().handlers.empty()};
   if (converter != nullptr) return CheckAsked(*converter, settings, asked);
   if (backend.capabilities().platform != "cpu") {
     const bool needs_none = asked.request.format() == "hlo";
@@ -427,9 +426,9 @@ absl::StatusOr<wire::CompileResult> Compile(device::Backend& backend,
     GANGWAY_RETURN_IF_ERROR(CheckSize(result.info().asks().size()));
     return result;
   }
-  GANGWAY_ASSIGN_OR_RETURN(wire::CompileResult result,
-                           CompileAsAsked(backend, cut.request ? *cut.request : asked.request, open,
-                                          !is_stablehlo));
+  GANGWAY_ASSIGN_OR_RETURN(
+      wire::CompileResult result,
+      CompileAsAsked(backend, cut.request ? *cut.request : asked.request, open, !is_stablehlo));
   GANGWAY_RETURN_IF_ERROR(
       CheckSize(result.serialized().size() + result.info().optimized_program().size()));
   return result;

@@ -26,8 +26,8 @@ namespace gangway::compiler {
 // is null), or for a collective that workers cannot run, naming it; RESOURCE_EXHAUSTED beyond kSpanMax positions; the
 // errors of `open`. A simulated program spans workers if it has collectives of Gangway's own.
 //
-// Nothing is compiled that CheckRequest (checked_program.h) does not let pass; its errors are ours. `converter` is XLA's
-// CPU runtime with two devices or more. Null: `backend`, if it is XLA CPU; on other platforms StableHLO is not checked.
+// Nothing is compiled that CheckRequest (checked_program.h) does not let pass; its errors are ours. `converter`: XLA's
+// CPU runtime with two devices or more. Null: `backend`, if it is XLA CPU; on other platforms StableHLO is unchecked.
 absl::StatusOr<wire::CompileResult> Compile(device::Backend& backend,
                                             const wire::CompileRequest& request,
                                             const OpenBackend& open = nullptr,

@@ -25,7 +25,7 @@ struct CompilerOptions {
   std::string head_address;
   std::string token;                   // of the cluster
   device::Backend* backend = nullptr;  // not owned; has as many devices as the largest slice
-  OpenBackend open;         // partitions programs over several workers; null: they are refused
+  OpenBackend open;  // partitions programs over several workers; null: they are refused
   device::Backend* converter = nullptr;  // not owned; as Compile takes it (compile.h)
   std::string plugin_path;  // of the backend, part of the cache's key; empty: no plugin
   std::string cache_folder = DefaultCacheFolder();  // empty: no cache

@@ -24,8 +24,7 @@ absl::StatusOr<std::string> RefusedOptions(const std::string& serialized) {
   xla::ExecutableBuildOptionsProto& build = *options.mutable_executable_build_options();
   build.set_num_replicas(1);
   build.set_num_partitions(2);
-  build.set_use_shardy_partitioner(
-      asked.executable_build_options().use_shardy_partitioner());
+  build.set_use_shardy_partitioner(asked.executable_build_options().use_shardy_partitioner());
   return options.SerializeAsString();
 }
 

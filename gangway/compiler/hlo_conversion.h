@@ -14,8 +14,8 @@
 
 namespace gangway::compiler {
 
-// A serialized HloModuleProto of the request's program, whose format is "mlir". `converter`: XLA's CPU runtime, with two
-// devices or more, whatever the platform that the program is for. Blocks for as long as XLA parses the program.
+// A serialized HloModuleProto of the request's program, whose format is "mlir". `converter`: XLA's CPU runtime with two
+// devices or more, whatever platform the program is for. Blocks for as long as XLA parses the program.
 //
 // Errors: XLA's, if the program cannot be parsed or converted. UNAVAILABLE: XLA could not write it.
 absl::StatusOr<std::string> ConvertToHlo(device::Backend& converter,

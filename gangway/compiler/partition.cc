@@ -131,7 +131,8 @@ absl::StatusOr<xla::HloEditProto> Propagate(device::Backend& partitioner,
 
 // A client's answers, and their modules.
 struct Answers {
-  std::map<std::string_view, xla::HloModuleEditProto> modules;  // layers of a model often have the same
+  std::map<std::string_view, xla::HloModuleEditProto>
+      modules;  // layers of a model often have the same
   std::vector<CallAnswer> calls;
 };
 

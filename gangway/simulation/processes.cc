@@ -140,7 +140,7 @@ void Processes::RunHead(Life& life) {
   options.token = kToken;
   options.absent_max = options.welcome_max;                // sessions of scenarios need all workers
   options.quarantine_time = std::chrono::milliseconds(0);  // workers are killed from outside
-  options.orphan_limit = std::chrono::hours(1);  // slow programs of ended sessions end
+  options.orphan_limit = std::chrono::hours(1);            // slow programs of ended sessions end
   options.control_address = kControlAddress;
   options.on_silent = [this](uint64_t process) { KillSilent(process); };
   auto plane = cli::ControlPlane::Start(options, local.get(), network.get());

@@ -123,7 +123,9 @@ def check_groups_out_of_range():
 
 def check_pairs_out_of_range():
     refused(
-        by_hand(8, 1, "replicas", [], lambda p: p.permute([[0, 9]])), "collective-permute", "outside of the program's 8"
+        by_hand(8, 1, "replicas", [], lambda p: p.permute([[0, 9]])),
+        "collective-permute",
+        "outside of the program's 8",
     )
     refused(
         by_hand(1, 8, "replicas", [], lambda p: p.permute([[0, 1]])),

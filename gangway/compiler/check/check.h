@@ -33,8 +33,7 @@ struct Checked {
 // rule of HLO; UNIMPLEMENTED for what is legal, but is not taken from clients; RESOURCE_EXHAUSTED for what is over a
 // limit. Messages name the instruction and say what to do.
 absl::StatusOr<Checked> CheckProgram(std::string_view serialized_module,
-                                     const CustomCallRules& rules,
-                                     Positions positions = {});
+                                     const CustomCallRules& rules, Positions positions = {});
 
 // The module with every sort marked as stable. It must have passed CheckProgram. INVALID_ARGUMENT if it does not parse.
 absl::StatusOr<std::string> WithStableSorts(std::string_view serialized_module);

@@ -736,7 +736,8 @@ TEST(ProgramCheckTest, CustomCallsGoToTheirRule) {
     EXPECT_TRUE(site.computations.empty());
     return absl::InvalidArgumentError("no such call");
   };
-  const auto checked = CheckProgram(module.SerializeAsString(), [&rule](const hlo::Module&) { return rule; });
+  const auto checked =
+      CheckProgram(module.SerializeAsString(), [&rule](const hlo::Module&) { return rule; });
   EXPECT_EQ(calls, 1);
   EXPECT_TRUE(absl::StrContains(checked.status().message(), "no such call")) << checked.status();
   hlo::Module wrong = module;

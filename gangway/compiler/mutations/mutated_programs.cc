@@ -22,6 +22,7 @@
 #include <string>
 #include <vector>
 
+#include "gangway/base/clock.h"
 #include "gangway/base/package.h"
 #include "gangway/compiler/mutations/guarded_memory.h"
 #include "gangway/compiler/mutations/mutated_run.h"
@@ -33,7 +34,6 @@ namespace gangway::compiler {
 namespace {
 
 namespace fs = std::filesystem;
-using SteadyClock = std::chrono::steady_clock;
 
 constexpr int kRunsPerChild = 2000;  // then it is started afresh: what it leaks has an end
 constexpr int kRunsPerLook = 16;     // between two looks at the victims
@@ -44,7 +44,8 @@ constexpr char kBegins = 'b';
 
 std::vector<std::string> ReadPrograms(const fs::path& folder) {
   std::vector<fs::path> paths;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) paths.push_back(entry.path());
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder))
+    paths.push_back(entry.path());
   std::ranges::sort(paths);
   std::vector<std::string> programs;
   for (const fs::path& path : paths) {
@@ -64,7 +65,8 @@ void WriteTo(const fs::path& path, const std::string& bytes) {
 
 [[noreturn]] void RunChild(const std::vector<std::string>& programs, const fs::path& findings,
                            uint32_t seed, int pipe) {
-  device::PjrtOptions options{.plugin_path = SourcePath(GANGWAY_TEST_PJRT_PLUGIN), .device_count = 1, .nproc = 4};
+  device::PjrtOptions options{
+      .plugin_path = SourcePath(GANGWAY_TEST_PJRT_PLUGIN), .device_count = 1, .nproc = 4};
   auto backend = device::OpenPjrt(options);
   if (!backend.ok()) _exit(1);
   device::OfferHandlers(**backend, std::vector{device::LinalgHandlers((*backend)->capabilities())});
@@ -93,7 +95,7 @@ struct Counts {
 
 // Runs one child from `seed` on. Returns the seed after the last one that it began.
 uint32_t RunSeeds(const std::vector<std::string>& programs, const fs::path& findings, uint32_t seed,
-                  SteadyClock::time_point end, Counts& counts) {
+                  Clock::time_point end, Counts& counts) {
   int pipes[2];
   if (pipe(pipes) != 0) std::exit(1);
   const pid_t child = fork();
@@ -103,22 +105,25 @@ uint32_t RunSeeds(const std::vector<std::string>& programs, const fs::path& find
   }
   close(pipes[1]);
   bool silent = false, running = false;
-  while (SteadyClock::now() < end) {
+  while (Clock::now() < end) {
     pollfd each{pipes[0], POLLIN, 0};
     silent = poll(&each, 1, kSilenceMs) == 0;
     char said = 0;
     if (silent || read(pipes[0], &said, 1) != 1) break;
     running = said == kBegins;
-    if (running) ++seed;
-    else ++counts.outcomes[said];
+    if (running)
+      ++seed;
+    else
+      ++counts.outcomes[said];
   }
-  const bool over = SteadyClock::now() >= end;
+  const bool over = Clock::now() >= end;
   if (silent || over) kill(child, SIGKILL);
   int status = 0;
   waitpid(child, &status, 0);
   close(pipes[0]);
   if (silent || (running && !over)) {
-    std::printf("finding: seed %u: %s\n", seed - 1, silent ? "no answer" : strsignal(WTERMSIG(status)));
+    std::printf("finding: seed %u: %s\n", seed - 1,
+                silent ? "no answer" : strsignal(WTERMSIG(status)));
     ++(silent ? counts.silences : counts.crashes);
   }
   return seed;
@@ -131,7 +136,7 @@ int Main(int argc, char** argv) {
   }
   const std::vector<std::string> programs = ReadPrograms(argv[1]);
   const fs::path findings = argv[2];
-  const auto end = SteadyClock::now() + std::chrono::seconds(std::atoi(argv[3]));
+  const auto end = Clock::now() + std::chrono::seconds(std::atoi(argv[3]));
   auto seed = static_cast<uint32_t>(argc > 4 ? std::strtoul(argv[4], nullptr, 10) : 1);
   if (programs.empty()) {
     std::fprintf(stderr, "%s has no programs\n", argv[1]);
@@ -139,11 +144,14 @@ int Main(int argc, char** argv) {
   }
   fs::create_directories(findings);
   Counts counts;
-  while (SteadyClock::now() < end) seed = RunSeeds(programs, findings, seed, end, counts);
-  constexpr const char* kNames[] = {"refused", "not compiled", "not run", "failed", "ran", "endless", "overwrote"};
-  for (const auto& [outcome, count] : counts.outcomes) std::printf("%-12s %d\n", kNames[outcome - '0'], count);
+  while (Clock::now() < end) seed = RunSeeds(programs, findings, seed, end, counts);
+  constexpr const char* kNames[] = {"refused", "not compiled", "not run",  "failed",
+                                    "ran",     "endless",      "overwrote"};
+  for (const auto& [outcome, count] : counts.outcomes)
+    std::printf("%-12s %d\n", kNames[outcome - '0'], count);
   std::printf("%-12s %d\n%-12s %d\n", "crashed", counts.crashes, "no answer", counts.silences);
-  const bool found = counts.crashes + counts.silences > 0 || counts.outcomes.contains('5') || counts.outcomes.contains('6');
+  const bool found = counts.crashes + counts.silences > 0 || counts.outcomes.contains('5') ||
+                     counts.outcomes.contains('6');
   return found ? 1 : 0;
 }
 

@@ -3,11 +3,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <future>
 #include <optional>
 #include <span>
 #include <utility>
 
+#include "gangway/base/answer.h"
 #include "gangway/compiler/check/check.h"
 #include "gangway/compiler/check_calls/check_calls.h"
 #include "gangway/compiler/mutations/guarded_memory.h"
@@ -25,9 +25,7 @@ constexpr size_t kArgumentBytesMax = size_t{16} << 20;
 constexpr std::chrono::seconds kRunLimit{10};
 constexpr int kVictims = 32;
 
-std::span<const std::byte> Bytes(const std::string& text) {
-  return std::as_bytes(std::span(text));
-}
+std::span<const std::byte> Bytes(const std::string& text) { return std::as_bytes(std::span(text)); }
 
 std::string CompileOptions() {
   xla::CompileOptionsProto options;
@@ -61,12 +59,6 @@ std::unique_ptr<device::Buffer> Upload(device::Backend& backend, const device::A
   return made.ok() ? *std::move(made) : nullptr;
 }
 
-// Nothing if it did not come within the limit.
-std::optional<absl::Status> Wait(std::future<absl::Status> ended) {
-  if (ended.wait_for(kRunLimit) != std::future_status::ready) return std::nullopt;
-  return ended.get();
-}
-
 std::string Random(size_t bytes, std::mt19937& random) {
   std::string text(bytes, '\0');
   std::ranges::generate(text, [&random] { return static_cast<char>(random()); });
@@ -83,11 +75,11 @@ Outcome Run(device::Backend& backend, device::Executable& executable, std::mt199
     if (arguments.back() == nullptr) return Outcome::kNotRun;
     pointers.push_back(arguments.back().get());
   }
-  auto ended = std::make_shared<std::promise<absl::Status>>();  // outlives a run without end
+  auto ended = std::make_shared<Answer<absl::Status>>();  // outlives a run without end
   const auto results = executable.ExecuteOn(
-      0, pointers, {.launch_id = 1}, [ended](const absl::Status& status) { ended->set_value(status); });
+      0, pointers, {.launch_id = 1}, [ended](const absl::Status& status) { ended->Set(status); });
   if (!results.ok()) return Outcome::kFailed;
-  const auto status = Wait(ended->get_future());
+  const auto status = ended->WaitFor(kRunLimit);
   if (!status) return Outcome::kEndless;
   return status->ok() ? Outcome::kRan : Outcome::kFailed;
 }
@@ -99,7 +91,8 @@ Victims::Victims(device::Backend& backend) {
   for (int i = 0; i < kVictims; ++i) {
     const int64_t size = int64_t{64} << (i % 11);
     bytes_.push_back(Random(static_cast<size_t>(size), random));
-    buffers_.push_back(Upload(backend, {.element_type = xla::TYPE_U8, .dims = {size}}, bytes_.back()));
+    buffers_.push_back(
+        Upload(backend, {.element_type = xla::TYPE_U8, .dims = {size}}, bytes_.back()));
   }
 }
 
@@ -107,10 +100,11 @@ bool Victims::AreWhole() const {
   for (size_t i = 0; i < bytes_.size(); ++i) {
     if (buffers_[i] == nullptr) return false;
     std::string read(bytes_[i].size(), '\0');
-    std::promise<absl::Status> done;
+    auto done = std::make_shared<Answer<absl::Status>>();
     buffers_[i]->CopyToHost(read.data(), read.size(),
-                            [&done](const absl::Status& status) { done.set_value(status); });
-    if (!done.get_future().get().ok() || read != bytes_[i]) return false;
+                            [done](const absl::Status& status) { done->Set(status); });
+    const auto status = done->WaitFor(kRunLimit);
+    if (!status || !status->ok() || read != bytes_[i]) return false;
   }
   return true;
 }
@@ -124,9 +118,7 @@ Outcome RunMutated(device::Backend& backend, const std::string& module, std::mt1
   mutated = program.SerializePartialAsString();
   const auto checked = CheckProgram(
       mutated,
-      [](const xla::hlo::Module& each) {
-        return MakeCustomCallRule(each, {.platform = "cpu"});
-      },
+      [](const xla::hlo::Module& each) { return MakeCustomCallRule(each, {.platform = "cpu"}); },
       {.replicas = 1, .partitions = 1});
   if (!checked.ok()) return Outcome::kRefused;
   std::string code = mutated;

@@ -195,7 +195,7 @@ class WorkerService {
   bool leaving_ = false;                                  // the controller sends no new work
   mutable Mutex end_mutex_;
   std::optional<wire::Failure> end_request_ GANGWAY_GUARDED_BY(end_mutex_);
-  wire::ReportBatch usage_reports_;                       // of this round, with waits of members
+  wire::ReportBatch usage_reports_;  // of this round, with waits of members
   uint64_t reported_bytes_ = 0;
   std::string reported_data_;  // serialized DataBytes
   EventLoop loader_;           // last: its tasks use the other members
