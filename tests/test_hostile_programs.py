@@ -197,6 +197,7 @@ class Run:
                 "options": case.options().hex(),
                 "devices": list(range(case.devices)),
                 "run": case.run,
+                "arguments": case.arguments,
                 "alone": case.expect == BOUNDED,
                 "fill": case.fill,
                 "limit_ms": int(case.limit_s * 1000),

@@ -43,6 +43,20 @@ bool SaysMore(std::string_view stablehlo, const std::string& module) {
          std::ranges::any_of(shape.parameters(), HasNarrowElements);
 }
 
+// Arrays alone cross the cluster's interface. XLA also counts on it: a tuple beside another parameter ends its process.
+absl::Status CheckInterface(const xla::ProgramShapeProto& shape) {
+  const auto is_tuple = [](const xla::ShapeProto& part) {
+    return part.element_type() == xla::TYPE_TUPLE;
+  };
+  if (std::ranges::any_of(shape.parameters(), is_tuple))
+    return absl::UnimplementedError(
+        "A parameter of the program is a tuple: make each of its parts a parameter");
+  if (std::ranges::any_of(shape.result().tuple_shapes(), is_tuple))
+    return absl::UnimplementedError(
+        "The program's result is a tuple of tuples: return all parts in one tuple");
+  return absl::OkStatus();
+}
+
 struct Program {
   std::string module;
   bool is_changed = false;
@@ -91,6 +105,7 @@ absl::Status CheckRequest(device::Backend& converter, wire::CompileRequest& requ
   xla::ProgramShapeProto shape;
   if (!shape.ParseFromString(FieldOf(program.module, kProgramShape).value_or("")))
     return absl::InvalidArgumentError("the program has no shape");
+  GANGWAY_RETURN_IF_ERROR(CheckInterface(shape));
   GANGWAY_RETURN_IF_ERROR(xla::CheckPropagation(request.options(), shape));
   const bool stays = request.format() == "mlir" && !program.is_changed &&
                      SaysMore(request.program(), program.module);

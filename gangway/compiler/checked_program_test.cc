@@ -87,6 +87,25 @@ TEST(CheckedProgram, AnotherFormatIsRefusedByName) {
   }
 }
 
+// XLA would end the process.
+TEST(CheckedProgram, TuplesInTheInterfaceAreRefused) {
+  const auto refused = [](const std::string& signature, const std::string& body) {
+    wire::CompileRequest request = Request(
+        1, absl::StrCat("module @m { func.func public @main(", signature, " {\n", body, "\n} }"),
+        1);
+    const absl::Status checked = CheckRequest(Backend(), request, {.platform = "cpu"});
+    EXPECT_EQ(checked.code(), absl::StatusCode::kUnimplemented) << checked;
+    return std::string(checked.message());
+  };
+  EXPECT_THAT(refused("%x: tuple<tensor<4xf32>>, %y: tensor<4xf32>) -> tensor<4xf32>",
+                      "return %y : tensor<4xf32>"),
+              HasSubstr("A parameter of the program is a tuple"));
+  EXPECT_THAT(refused("%x: tensor<4xf32>) -> (tuple<tensor<4xf32>>, tensor<4xf32>)",
+                      "%t = stablehlo.tuple %x : tuple<tensor<4xf32>>\n"
+                      "return %t, %x : tuple<tensor<4xf32>>, tensor<4xf32>"),
+              HasSubstr("a tuple of tuples"));
+}
+
 // XLA's partitioner would end the process.
 TEST(CheckedProgram, AListOfOptionsThatDoesNotFitTheProgramIsRefused) {
   const auto check = [](int parameters, int results) {

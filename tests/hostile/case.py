@@ -32,6 +32,9 @@ class Case:
     devices: int = 1
     partitions: int = 1  # the rest of the devices are replicas
     run: bool = True
+    arguments: str = (
+        "right"  # "same": one array for all parameters; "short": of half of the elements
+    )
     fill: int = -1  # each byte of its arguments; -1: small numbers
     limit_s: float = 20
 
@@ -68,4 +71,4 @@ def from_file(path: pathlib.Path) -> list[Case]:
 
 
 NUMBERS = ("devices", "partitions", "fill")
-FIELDS = ("name", "tries", "expect", "run", *NUMBERS)
+FIELDS = ("name", "tries", "expect", "run", "arguments", *NUMBERS)

@@ -169,7 +169,9 @@ struct Job {
   std::vector<uint32_t> devices;
   bool run = true;
   bool alone = false;  // in a session of its own
-  int fill = -1;       // each byte of the arguments; -1: small values of the parameter's type
+  std::string
+      arguments;  // "right"; "same": one array for all parameters; "short": of half of the elements
+  int fill = -1;  // each byte of the arguments; -1: small values of the parameter's type
   milliseconds limit{0};
 };
 
@@ -191,6 +193,7 @@ Job ParseJob(const std::string& line) {
           .devices = fields.at("devices"),
           .run = fields.at("run"),
           .alone = fields.at("alone"),
+          .arguments = fields.at("arguments"),
           .fill = fields.at("fill"),
           .limit = milliseconds(fields.at("limit_ms").get<int64_t>())};
 }
@@ -242,7 +245,15 @@ std::optional<std::vector<ArrayHandle>> UploadArguments(Client& client, const Ex
   }
   if (total > kArgumentBytesMax) return std::nullopt;
   std::vector<ArrayHandle> arguments;
-  for (const auto& parameter : info.parameters) {
+  for (auto parameter : info.parameters) {
+    if (job.arguments == "same" && !arguments.empty()) {
+      arguments.push_back(arguments.front());
+      continue;
+    }
+    if (job.arguments == "short" && !parameter.shard_dims.empty()) {
+      parameter.shard_dims.front() /= 2;
+      parameter.shard_bytes /= 2;
+    }
     arguments.push_back(client.NewArrayHandle());
     PushTo(client, arguments.back(),
            {.element_type = parameter.element_type,
