@@ -72,16 +72,16 @@ def test_callbacks_of_one_session_do_not_hold_a_device_from_others(
 
 def test_callbacks_nest_four_deep_and_no_deeper(cluster: Cluster) -> None:
     with Console(cluster, door="pjrt") as console:
-        console.do("f, device = {}, jax.devices()[0]")  # which is not the default in a callback
-        console.do("inner = lambda k, a: f[k](jax.device_put(np.asarray(a), device))")
+        console.do("f, devices = {}, jax.devices()")  # each depth has a device of its own
+        console.do("inner = lambda k, a: f[k](jax.device_put(np.asarray(a), devices[k]))")
         console.do("host = lambda k: lambda a: np.asarray(inner(k - 1, a) if k else a)")
         console.do(
             "f.update({k: jax.jit(lambda x, k=k: jax.pure_callback(host(k), x, x) + 1) "
             "for k in range(5)})"
         )
-        assert console.do("result = float(f[3](np.float32(0)))", 60) == 4
+        assert console.do("result = float(inner(3, 0.0))", 60) == 4
         began = time.monotonic()
-        said = console.ask("f[4](np.float32(0)).block_until_ready()", 60)["error"]
+        said = console.ask("inner(4, 0.0).block_until_ready()", 60)["error"]
         assert "over the limit of 4 nested callbacks" in said, said
         assert elapsed(began) < 20
-        assert console.do("result = float(f[0](np.float32(0)))") == 1
+        assert console.do("result = float(inner(0, 0.0))") == 1

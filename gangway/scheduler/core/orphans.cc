@@ -126,14 +126,16 @@ void Island::OnHeld(const WorkerBeat& event, Time now, Actions& actions) {
   }
 }
 
-// Whether other sessions' launches wait for the device, for nothing but its turn.
+// Whether other sessions' work waits for the device, for nothing but its turn. Transfers pass the device's thread, too.
 bool Island::OthersWait(const NodeState& node, IslandDevice device) const {
   return std::any_of(nodes_.begin(), nodes_.end(), [&](const auto& entry) {
     const NodeState& other = entry.second;
-    if (other.kind != Kind::kLaunch || other.session == node.session) return false;
-    if (!std::ranges::binary_search(other.devices, device)) return false;
-    return other.released ? other.place > node.place && IsOpenOn(other, device)
-                          : other.blockers == 0;
+    if (other.session == node.session) return false;
+    const bool is_there = std::ranges::binary_search(other.devices, device);
+    if (!other.released) return is_there && other.blockers == 0;
+    if (other.kind == Kind::kLaunch)
+      return is_there && other.place > node.place && IsOpenOn(other, device);
+    return std::ranges::binary_search(other.open_workers, StateOf(device).worker);
   });
 }
 
