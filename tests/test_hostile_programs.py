@@ -15,7 +15,8 @@ import pathlib
 import secrets
 import selectors
 import subprocess
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -36,9 +37,11 @@ from hostile.case import BOUNDED, FAILS, HARMLESS, PROGRAMS, REFUSED, RUNS, Case
 
 pytestmark = [pytest.mark.alone, pytest.mark.timeout(300)]
 ANSWER_S = 1.0  # what other sessions are promised
+ORPHAN_S = 2
 STEPS_MIN = 5  # of the other session, so that it has been there
 BACK_S = 30  # until a process that has ended is back
 PROGRAM = NATIVE_PROGRAMS / "hostile_client"
+LATE = 4  # DEADLINE_EXCEEDED
 REFUSALS = {3, 8, 12}  # INVALID_ARGUMENT, RESOURCE_EXHAUSTED, UNIMPLEMENTED
 SPANNING = collectives.CASES
 ALONE = [
@@ -138,7 +141,7 @@ class Outcome:
             found.append("it does not run")
         if self.stage == "connect":
             found.append("its session is lost")
-        if self.code == 4 and "the test's limit" in self.message:
+        if self.code == LATE and "the test's limit" in self.message:
             found.append("it is late")
         allowed = {"compiler"} if case.expect == BOUNDED else set()
         if ended := [role for role in self.ended if role not in allowed]:
@@ -187,22 +190,7 @@ class Run:
 
     def _do(self, cluster: Cluster, client: Lines, case: Case) -> Outcome:
         before = self._processes(cluster)
-        path = self._folder / "program"
-        path.write_bytes(case.data)
-        client.send(
-            {
-                "name": case.name,
-                "path": str(path),
-                "format": case.format,
-                "options": case.options().hex(),
-                "devices": list(range(case.devices)),
-                "run": case.run,
-                "arguments": case.arguments,
-                "alone": case.expect == BOUNDED,
-                "fill": case.fill,
-                "limit_ms": int(case.limit_s * 1000),
-            }
-        )
+        client.send(job(case, self._folder, range(case.devices)))
         line = client.receive(3 * case.limit_s + BACK_S)
         assert line, f"the client of hostile programs ended, or is late, at {case.name}"
         assert line.pop("name") == case.name
@@ -255,6 +243,24 @@ class Run:
                 )
 
 
+def job(case: Case, folder: pathlib.Path, devices: Sequence[int]) -> dict[str, Any]:
+    """What the client of hostile programs is told; the program becomes a file of the folder."""
+    path = folder / f"program-{devices[0]}"
+    path.write_bytes(case.data)
+    return {
+        "name": case.name,
+        "path": str(path),
+        "format": case.format,
+        "options": case.options().hex(),
+        "devices": list(devices),
+        "run": case.run,
+        "alone": case.expect == BOUNDED,
+        "arguments": case.arguments,
+        "fill": case.fill,
+        "limit_ms": int(case.limit_s * 1000),
+    }
+
+
 def alive(pid: int) -> bool:
     """Whether the process exists and has not ended."""
     try:
@@ -299,6 +305,31 @@ def test_other_sessions_feel_nothing(cluster_name: str, run_of: Runs) -> None:
     assert not run.elsewhere
     assert run.summary["steps"] >= STEPS_MIN, run.summary
     assert run.summary["slowest_ms"] <= 1000 * ANSWER_S, run.summary
+
+
+def test_programs_without_end_end_after_their_sessions(
+    new_cluster: Callable[..., Cluster], tmp_path: pathlib.Path
+) -> None:
+    """On a device each, of one worker: it is restarted once others wait for the devices."""
+    count = len(bombs.ENDLESS)
+    cluster = new_cluster(1, 1, count, "--orphan-limit", str(ORPHAN_S)).start()
+    with contextlib.ExitStack() as clients:
+        for device, case in enumerate(bombs.ENDLESS):
+            client = clients.enter_context(contextlib.closing(Lines(cluster, "programs", "-")))
+            client.send(job(case, tmp_path, [device]))
+            line = client.receive(3 * case.limit_s)
+            assert line and line["stage"] == "run" and line["code"] == LATE, line
+    ended = time.monotonic()
+    right = next(case for case in structure.CASES if case.expect == RUNS)
+    missing = set(range(count))
+    with contextlib.closing(Lines(cluster, "programs", "-")) as client:
+        while missing:
+            device = min(missing)
+            client.send(job(right, tmp_path, [device]))
+            line = client.receive(right.limit_s)
+            if line and line["stage"] == "fetch" and line["code"] == 0:
+                missing.remove(device)
+            assert time.monotonic() - ended < ORPHAN_S + 5, (missing, line)
 
 
 def test_each_kind_of_outcome_is_expected_of_some() -> None:

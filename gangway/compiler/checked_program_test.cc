@@ -89,21 +89,41 @@ TEST(CheckedProgram, AnotherFormatIsRefusedByName) {
 
 // XLA would end the process.
 TEST(CheckedProgram, TuplesInTheInterfaceAreRefused) {
-  const auto refused = [](const std::string& signature, const std::string& body) {
-    wire::CompileRequest request = Request(
-        1, absl::StrCat("module @m { func.func public @main(", signature, " {\n", body, "\n} }"),
-        1);
+  const auto expect_refused = [](const xla::hlo::Module& module, const std::string& words) {
+    wire::CompileRequest request = Request(1, module.SerializeAsString(), 1);
+    request.set_format("hlo");
     const absl::Status checked = CheckRequest(Backend(), request, {.platform = "cpu"});
     EXPECT_EQ(checked.code(), absl::StatusCode::kUnimplemented) << checked;
-    return std::string(checked.message());
+    EXPECT_THAT(std::string(checked.message()), HasSubstr(words));
   };
-  EXPECT_THAT(refused("%x: tuple<tensor<4xf32>>, %y: tensor<4xf32>) -> tensor<4xf32>",
-                      "return %y : tensor<4xf32>"),
-              HasSubstr("A parameter of the program is a tuple"));
-  EXPECT_THAT(refused("%x: tensor<4xf32>) -> (tuple<tensor<4xf32>>, tensor<4xf32>)",
-                      "%t = stablehlo.tuple %x : tuple<tensor<4xf32>>\n"
-                      "return %t, %x : tuple<tensor<4xf32>>, tensor<4xf32>"),
-              HasSubstr("a tuple of tuples"));
+  const auto tuple_of = [](const xla::hlo::Shape& part) {
+    xla::hlo::Shape tuple;
+    tuple.set_element_type(xla::TYPE_TUPLE);
+    *tuple.add_tuple_shapes() = part;
+    return tuple;
+  };
+  xla::hlo::Module module = ModuleOf(CheckedRequest(Negates("")));
+  auto& entry = *module.mutable_computations(0);
+  const xla::hlo::Shape tuple = tuple_of(entry.instructions(0).shape());
+
+  xla::hlo::Module takes = module;
+  auto& computation = *takes.mutable_computations(0);
+  *computation.mutable_instructions(0)->mutable_shape() = tuple;
+  computation.mutable_instructions(1)->set_opcode("get-tuple-element");
+  *computation.mutable_program_shape()->mutable_parameters(0) = tuple;
+  *takes.mutable_host_program_shape()->mutable_parameters(0) = tuple;
+  expect_refused(takes, "A parameter of the program is a tuple");
+
+  entry.mutable_instructions(1)->set_opcode("tuple");
+  *entry.mutable_instructions(1)->mutable_shape() = tuple;
+  auto& root = *entry.add_instructions() = entry.instructions(1);
+  root.set_id(root.id() + 1);
+  root.set_operand_ids(0, entry.root_id());
+  *root.mutable_shape() = tuple_of(tuple);
+  entry.set_root_id(root.id());
+  *entry.mutable_program_shape()->mutable_result() = root.shape();
+  *module.mutable_host_program_shape()->mutable_result() = root.shape();
+  expect_refused(module, "a tuple of tuples");
 }
 
 // XLA's partitioner would end the process.

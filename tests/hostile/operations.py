@@ -55,6 +55,8 @@ def plain(
 
 for unary in ("negate", "copy", "exponential", "abs", "not", "tanh", "optimization-barrier"):
     plain(unary, f32(BIG), FOUR, f"{unary}-that-grows")
+for complex_ in ("acos", "asinh", "sinh"):
+    plain(complex_, shape("c64", 4), [shape("c64", 4)], f"{complex_}-of-complex-numbers")
 for binary in ("add", "multiply", "maximum", "power", "atan2", "complex"):
     plain(binary, f32(BIG), [f32(4), f32(BIG)], f"{binary}-of-unequal-sizes")
 plain("add", f32(4), FOUR, "add-of-one")
@@ -404,3 +406,27 @@ def called(name: str, words: str, opcode: str, parameter: Shape, **fields: Any) 
 called("call-of-another-signature", "call", "call", f32(BIG))
 called("map-of-arrays", "map", "map", f32(BIG), dimensions=[0])
 called("reduce-with-one-parameter", "reduce", "reduce", f32(), dimensions=[0])
+
+lies(
+    "tuple-beside-a-parameter",
+    "tuple",
+    [tuple_of(f32(4), f32(8)), f32(4)],
+    lambda c, x, y: c.add("get-tuple-element", f32(4), x, tuple_index=0),
+    "A parameter that is a tuple, which ends XLA's compiler.",
+)
+lies(
+    "tuple-in-a-parameter",
+    "tuple",
+    [tuple_of(tuple_of(f32(4)))],
+    lambda c, x: c.add("get-tuple-element", tuple_of(f32(4)), x, tuple_index=0),
+    "A parameter that is a tuple of tuples, which ends XLA's compiler.",
+)
+lies(
+    "tuple-in-the-result",
+    "tuple",
+    FOUR,
+    lambda c, x: c.add(
+        "tuple", tuple_of(tuple_of(f32(4)), f32(4)), c.add("tuple", tuple_of(f32(4)), x), x
+    ),
+    "A result that is a tuple of tuples.",
+)

@@ -65,6 +65,11 @@ TEST(ProgramCheckTest, Elementwise) {
   ExpectRefused(OneOp("remainder", C64({2}), {C64({2}), C64({2})}), "not defined");
   ExpectTaken(OneOp("abs", F32({2}), {C64({2})}));
   ExpectRefused(OneOp("abs", C64({2}), {C64({2})}), "its operands give f32[2]");
+  ExpectTaken(OneOp("tanh", C64({2}), {C64({2})}));
+  for (const char* opcode : {"acos", "acosh", "asin", "asinh", "atanh", "cosh", "sinh"}) {
+    ExpectTaken(OneOp(opcode, F32({2}), {F32({2})}));
+    ExpectRefused(OneOp(opcode, C64({2}), {C64({2})}), "it is not defined for c64[2]");
+  }
   ExpectTaken(OneOp("is-finite", Pred({2}), {F32({2})}));
   ExpectRefused(OneOp("is-finite", Pred({2}), {S32({2})}), "not defined");
   ExpectTaken(OneOp("imag", F32({2}), {C64({2})}));

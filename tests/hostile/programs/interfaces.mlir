@@ -1,13 +1,13 @@
 // name: parameter-that-is-a-tuple
-// tries: A tuple beside another parameter, which ends XLA's compiler.
-// expect: refused tuple
+// tries: A tuple beside another parameter.
+// expect: fails
 module @m { func.func public @main(%x: tuple<tensor<4xf32>, tensor<8xf32>>, %y: tensor<4xf32>) -> tensor<4xf32> {
   return %y : tensor<4xf32>
 } }
 // -----
 // name: result-of-nested-tuples
 // tries: A tuple among the results.
-// expect: refused tuple
+// expect: fails
 module @m { func.func public @main(%x: tensor<4xf32>) -> (tuple<tensor<4xf32>>, tensor<4xf32>) {
   %t = stablehlo.tuple %x : tuple<tensor<4xf32>>
   return %t, %x : tuple<tensor<4xf32>>, tensor<4xf32>
