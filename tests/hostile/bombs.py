@@ -226,19 +226,6 @@ ENDLESS = [
         limit_s=3,
     ),
     Case(
-        "endless-empty-loop",
-        "A loop that does nothing, and has no end.",
-        main(
-            "%r = stablehlo.while(%v = %x) : tensor<4xf32>\ncond {\n"
-            "%t = stablehlo.constant dense<true> : tensor<i1>\nstablehlo.return %t : tensor<i1>\n} do {\n"
-            "stablehlo.return %v : tensor<4xf32>\n}\nreturn %r : tensor<4xf32>",
-            "tensor<4xf32>",
-            "%x: tensor<4xf32>",
-        ).encode(),
-        HARMLESS,
-        limit_s=3,
-    ),
-    Case(
         "endless-count",
         "A loop of 2^62 steps.",
         main(

@@ -430,3 +430,11 @@ lies(
     ),
     "A result that is a tuple of tuples.",
 )
+for narrow in ("pred", "s8"):
+    plain(
+        "rng",
+        shape(narrow, 4),
+        [shape(narrow), shape(narrow)],
+        f"rng-of-{narrow}",
+        distribution=1,
+    )

@@ -404,7 +404,7 @@ for name, config in [
     edited(
         f"with-a-config-{name}",
         "An instruction with the text that drives XLA's code generator.",
-        "backend config",
+        "backend_config",
         assign("add.backend_config", config.encode()),
     )
 

@@ -685,6 +685,8 @@ TEST(ProgramCheckTest, RandomNumbersAndLargest) {
     return [=](hlo::Instruction& each) { each.set_distribution(kind); };
   };
   ExpectTaken(OneOp("rng", F32({4}), {F32({}), F32({})}, drawn(1)));
+  ExpectTaken(OneOp("rng", S32({4}), {S32({}), S32({})}, drawn(1)));
+  ExpectRefused(OneOp("rng", Pred({4}), {Pred({}), Pred({})}, drawn(1)), "distribution 1");
   ExpectRefused(OneOp("rng", F32({4}), {F32({}), F32({})}, drawn(3)), "distribution 3");
   ExpectRefused(OneOp("rng", S32({4}), {S32({}), S32({})}, drawn(2)), "distribution 2");
   ExpectRefused(OneOp("rng", F32({4}), {F32({}), S32({})}, drawn(1)), "it draws");

@@ -156,9 +156,10 @@ absl::Status CheckRng(const Site& site) {
   constexpr int kUniform = 1, kNormal = 2;
   const int kind = site.self.distribution();
   const Shape& to = site.shape();
-  const bool is_float = IsArray(to) && IsFloat(to.element_type());
-  const bool is_drawn =
-      is_float || (IsArray(to) && (IsInteger(to.element_type()) || IsPred(to.element_type())));
+  // XLA's CPU compiler ends its process over narrower types.
+  const int bits = IsArray(to) ? BitsOf(to.element_type()) : 0;
+  const bool is_float = bits >= 16 && IsFloat(to.element_type());
+  const bool is_drawn = is_float || (bits >= 32 && IsInteger(to.element_type()));
   if ((kind != kUniform || !is_drawn) && (kind != kNormal || !is_float))
     return Bad("its distribution ", kind, " does not give ", Text(to));
   for (const Shape* operand : site.operands)
