@@ -363,3 +363,16 @@ corner(
     [f32(4)],
     inside("replica-id", shape("u32"), takes=False),
 )
+
+
+def joined(c: Computation, x: Instruction, y: Instruction) -> Instruction:
+    both = shape("u8", 24)
+    both.element_type = x.shape.element_type
+    return c.add("concatenate", both, x, y, dimensions=[0])
+
+
+for kind, number in (("s4", 21), ("s2", 26), ("u1", 31)):
+    parts = [shape("u8", 8), shape("u8", 16)]
+    for part in parts:
+        part.element_type = number
+    corner(f"concatenate-of-{kind}", f"Elements of {kind}, joined.", parts, joined)

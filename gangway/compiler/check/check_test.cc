@@ -140,6 +140,8 @@ TEST(ProgramCheckTest, Arrangement) {
   ExpectTaken(OneOp("concatenate", F32({5}), {F32({2}), F32({3})}, Along({0})));
   ExpectRefused(OneOp("concatenate", F32({6}), {F32({2}), F32({3})}, Along({0})), "give f32[5]");
   ExpectRefused(OneOp("concatenate", F32({5}), {F32({2}), S32({3})}, Along({0})), "joins");
+  const auto s2 = [](int64_t size) { return Array(xla::TYPE_S2, {size}); };
+  ExpectRefused(OneOp("concatenate", s2(5), {s2(2), s2(3)}, Along({0})), "less than 4 bits");
   ExpectRefused(OneOp("concatenate", F32({2, 5}), {F32({2, 2}), F32({1, 3})}, Along({1})), "joins");
   ExpectRefused(OneOp("concatenate", F32({5}), {F32({2}), F32({3})}, Along({1})),
                 "name a dimension");
