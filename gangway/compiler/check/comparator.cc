@@ -101,8 +101,8 @@ class Comparator {
   }
 
   // The same text means the same computation: it has the opcode, what the opcode depends on, and the operands.
-  int Number(std::string text) {
-    return texts_.try_emplace(std::move(text), static_cast<int>(texts_.size())).first->second;
+  int Number(const std::string& text) {
+    return texts_.try_emplace(text, static_cast<int>(texts_.size())).first->second;
   }
 
   void Add(const Instruction& each) {
