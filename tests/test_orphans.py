@@ -13,7 +13,7 @@ import pytest
 from faultlib import A_MINUTE, Console, elapsed
 from harness import Cluster, wait_for
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.alone]  # they measure limits
 NewCluster = Callable[..., Cluster]
 LIMIT_S = 2
 X_PLUS_1 = "result = float((jax.device_put(np.ones(4, 'float32')) + 1).sum())"

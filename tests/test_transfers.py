@@ -546,8 +546,9 @@ for t in threads: t.start()
         for error in client.do("result = errors"):
             assert not error or ("DATA_LOSS" in error and "island0/worker1" in error), error
         wait_for_restart(cluster, victim)
-        run(client, "x = jax.device_put(noise(1 << 20), devices[2]) + 1")
-        assert client.do("result = same(x, noise(1 << 20) + 1)")
+        # The client may learn of the new process a moment later than `gangway status`.
+        again = "x = jax.device_put(noise(1 << 20), devices[2]) + 1; result = same(x, noise(1 << 20) + 1)"
+        wait_for("the new process is used", lambda: client.ask(again).get("ok") is True, 10)
         run(client, "del x, xs")
         wait_for("nothing held", lambda: used_bytes(cluster) == 0, 10)
 
