@@ -41,8 +41,9 @@ bool IsGuarded(const void* block) {
 }
 
 Header* HeaderOf(void* block) {
-  const auto address = reinterpret_cast<uintptr_t>(block);
-  return reinterpret_cast<Header*>((address & ~(kPage - 1)) - 2 * kPage);
+  auto* const at = static_cast<unsigned char*>(block);
+  const size_t into_page = reinterpret_cast<uintptr_t>(block) % kPage;
+  return reinterpret_cast<Header*>(at - into_page - 2 * kPage);
 }
 
 // Null if there is no room.
@@ -72,8 +73,9 @@ void Free(void* block) {
                   [](unsigned char each) { return each != kPattern; }))
     ++overwritten;
   // The addresses are never used again, so what uses the block after this ends the process.
-  mmap(header, header->mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
-       -1, 0);
+  if (mmap(header, header->mapped, PROT_NONE,
+           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED)
+    std::abort();
 }
 
 template <typename Function>
@@ -91,7 +93,8 @@ uint64_t GuardedBlocks() { return guarded; }
 extern "C" {
 
 int posix_memalign(void** out, size_t alignment, size_t size) {
-  if ((*out = gangway::compiler::Allocate(alignment, size)) != nullptr) return 0;
+  *out = gangway::compiler::Allocate(alignment, size);
+  if (*out != nullptr) return 0;
   static auto* const next = gangway::compiler::Next<int(void**, size_t, size_t)>("posix_memalign");
   return next(out, alignment, size);
 }
