@@ -1,6 +1,7 @@
 // gangway_mutated_programs: changes programs field by field, and runs each that the check of programs lets pass, beside
-// arrays that are not its own, in memory between guard pages. What ends the process, changes an array, or is no end of
-// a run or a compile is a finding: its program is written to a folder, and the exit status is 1.
+// arrays that are not its own, in memory between guard pages. What ends the process, changes an array, or is a compile
+// without end is a finding, and the exit status is 1. A run without end is counted only: a loop may have none. The
+// program of an array that changed, or of a run without end, is written to a folder.
 //
 //   gangway_mutated_programs PROGRAMS FINDINGS SECONDS [SEED]    PROGRAMS: a folder of serialized HloModuleProtos
 //
