@@ -80,7 +80,10 @@ stage_unit_all() { tools/build.sh dev gangway_tests && tools/run_tests dev --all
 stage_sanitizers_all() {
   tools/build.sh asan_all gangway_tests && tools/run_tests asan_all --all && tools/build.sh tsan gangway_tests && tools/run_tests tsan --all -L '^(tsan|core|program)$'
 }
-stage_fuzz() { tools/fuzz.sh; }
+stage_fuzz() {
+  tools/fuzz.sh && tools/build.sh dev gangway_mutated_programs &&
+    build/dev/gangway/compiler/gangway_mutated_programs build/fuzz/findings "${FUZZ_SECONDS:-30}"
+}
 # The simulation runs once with more seeds (of each of ten kinds of trouble), since repeated seeds prove nothing; all
 # other tests run five times.
 stage_release() {

@@ -1,14 +1,11 @@
 // The check over modules that XLA's converter made of JAX's functions (tests/hlo_modules.py): all pass, and none does
 // with one dimension changed or one field added.
-#include <google/protobuf/io/gzip_stream.h>
-#include <google/protobuf/io/zero_copy_stream_impl.h>
+#include "gangway/compiler/check/corpus.h"
+
 #include <gtest/gtest.h>
 
-#include <cstring>
-#include <fstream>
 #include <set>
 #include <string>
-#include <vector>
 
 #include "absl/strings/match.h"
 
@@ -17,26 +14,6 @@
 
 namespace gangway::compiler {
 namespace {
-
-// Each module behind its size, all compressed.
-std::vector<std::string> Corpus() {
-  std::ifstream file(GANGWAY_TESTDATA "/jax_modules.bin.gz", std::ios::binary);
-  google::protobuf::io::IstreamInputStream compressed(&file);
-  google::protobuf::io::GzipInputStream stream(&compressed);
-  std::string all;
-  const void* data = nullptr;
-  int size = 0;
-  while (stream.Next(&data, &size))
-    all.append(static_cast<const char*>(data), static_cast<size_t>(size));
-  std::vector<std::string> modules;
-  for (size_t at = 0; at + 4 <= all.size();) {
-    uint32_t length = 0;
-    std::memcpy(&length, all.data() + at, sizeof(length));
-    modules.push_back(all.substr(at + 4, length));
-    at += 4 + length;
-  }
-  return modules;
-}
 
 TEST(ProgramCheckCorpusTest, TakesWhatJaxLowers) {
   const auto modules = Corpus();

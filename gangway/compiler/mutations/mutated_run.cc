@@ -110,12 +110,12 @@ bool Victims::AreWhole() const {
 }
 
 Outcome RunMutated(device::Backend& backend, const std::string& module, std::mt19937& random,
-                   std::string& mutated) {
+                   absl::FunctionRef<void(const std::string& program)> on_passed) {
   xla::hlo::Module program;
   if (!program.ParseFromString(module)) return Outcome::kRefused;
   for (uint32_t changes = 1 + random() % 3; changes > 0; --changes)
     xla::MutateMessage(program, random);
-  mutated = program.SerializePartialAsString();
+  const std::string mutated = program.SerializePartialAsString();
   const auto checked = CheckProgram(
       mutated,
       [](const xla::hlo::Module& each) { return MakeCustomCallRule(each, {.platform = "cpu"}); },
@@ -127,6 +127,7 @@ Outcome RunMutated(device::Backend& backend, const std::string& module, std::mt1
     if (!stable.ok()) return Outcome::kRefused;
     code = *std::move(stable);
   }
+  on_passed(code);
   const uint64_t before = OverwrittenBlocks();
   Outcome outcome = Outcome::kNotCompiled;
   {

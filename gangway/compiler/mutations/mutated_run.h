@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
+#include "absl/functional/function_ref.h"
 
 #include "gangway/device/device.h"
 
@@ -39,8 +39,9 @@ class Victims {
 
 // Makes one to three changes in `module`, a serialized HloModuleProto, and does with it what the cluster would: checks
 // it, compiles what passes, and runs that once on device 0 with arguments of random bits. `random` decides all.
+// `on_passed` gets a program that passed the check before it is compiled.
 Outcome RunMutated(device::Backend& backend, const std::string& module, std::mt19937& random,
-                   std::string& mutated);
+                   absl::FunctionRef<void(const std::string& program)> on_passed);
 
 }  // namespace gangway::compiler
 
