@@ -125,7 +125,8 @@ class Walk {
         !indices_.try_emplace(KeyOf(self.id()), static_cast<int>(indices_.size())).second)
       return Bad("its id ", self.id(), " is negative or another one's");
     largest_ = std::max(largest_, int64_t{KeyOf(self.id())});
-    made_.is_pure = made_.is_pure && (opcode->is_pure || IsAnnotation(self));
+    made_.is_for_elements =
+        made_.is_for_elements && (opcode->is_for_elements || IsAnnotation(self));
     if (self.opcode() == "parameter") return AddParameter(self);
     return absl::OkStatus();
   }
@@ -169,7 +170,7 @@ class Walk {
     Callee& callee = found->second;
     callee.is_called = true;
     callees_.push_back(&callee);
-    made_.is_pure = made_.is_pure && callee.is_pure;
+    made_.is_for_elements = made_.is_for_elements && callee.is_for_elements;
     made_.depth = std::max(made_.depth, callee.depth + 1);
     made_.expanded += callee.expanded;
     program_.compared += callee.parts;

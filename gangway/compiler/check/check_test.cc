@@ -224,6 +224,7 @@ TEST(ProgramCheckTest, Gathers) {
   ExpectRefused(of(F32({5, 5}), {.sizes = {1, 5}}), "5 elements of dimension 1");
   ExpectRefused(of(F32({5, 4}), {.sizes = {2, 4}}), "2 elements of dimension 0");
   ExpectRefused(of(F32({5, 4}), {.sizes = {1, -4}}), "-4 elements");
+  ExpectRefused(of(F32({5, 4}), {.sizes = {0, 4}}), "0 elements of dimension 0");
   ExpectRefused(of(F32({5, 4}), {.map = {2}}), "do not map");
   ExpectRefused(of(F32({5, 4}), {.map = {0, 1}}), "do not map");
   ExpectRefused(of(F32({5, 4}), {.offset = {7}}), "offset_dims");
@@ -259,6 +260,8 @@ TEST(ProgramCheckTest, Scatters) {
   ExpectRefused(OneOp("scatter", F32({9, 4}), {F32({9, 4}), S32({6, 1}), F32({5, 4})},
                       by({1}, {0}, {0}), {Adder()}),
                 "its updates are");
+  ExpectRefused(OneOp("scatter", F32({9, 4}), {S32({5, 1})}, by({1}, {0}, {0}), {Adder()}),
+                "it has 1 operands");
   ExpectRefused(
       OneOp("scatter", F32({9, 4}), {F32({9, 4}), S32({5, 1})}, by({1}, {0}, {0}), {Adder()}),
       "2 operands");
@@ -440,6 +443,9 @@ TEST(ProgramCheckTest, CalledComputations) {
                       {OneCall("rng", F32({}), {F32({}), F32({})},
                                [](hlo::Instruction& rng) { rng.set_distribution(1); })}),
                 "random numbers");
+  ExpectRefused(OneOp("reduce", F32({3}), {F32({2, 3}), F32({})}, Along({0}),
+                      {OneCall("dot", F32({}), {F32({}), F32({})})}),
+                "operations on whole arrays");
 }
 
 TEST(ProgramCheckTest, CallsDoNotNestOrMultiplyWithoutEnd) {
@@ -499,7 +505,7 @@ TEST(ProgramCheckTest, Sorts) {
   ExpectRefused(SortBy(Comparing("LT", "SIGNED", s32), F32({8})), "parameter 0 of its computation");
   ExpectRefused(SortBy(Adder(s32), S32({8})), "its computation gives s32[]");
   ExpectRefused(SortBy(OneCall("custom-call", Pred({}), {S32({}), S32({})}), S32({8})),
-                "has calls");
+                "has custom calls");
 }
 
 TEST(ProgramCheckTest, ComparatorsThatAreNoOrderWantStableSorts) {
@@ -595,6 +601,8 @@ TEST(ProgramCheckTest, Collectives) {
   taken(OneOp("all-gather", F32({8}), {F32({4})}, Groups({{0, 1}, {2, 3}})));
   ExpectRefused(OneOp("all-gather", F32({12}), {F32({4})}, Groups({{0, 1}, {2, 3}})),
                 "in groups of 2", four);
+  ExpectRefused(OneOp("all-gather", F32({0}), {F32({0})}, Groups({{0}, {1}, {2}, {3}})),
+                "no elements, and one member", four);
   taken(OneOp("reduce-scatter", F32({2}), {F32({4})}, Groups({{0, 1}, {2, 3}}), {Adder()}));
   ExpectRefused(OneOp("reduce-scatter", F32({4}), {F32({4})}, Groups({{0, 1}, {2, 3}}), {Adder()}),
                 "in groups of 2", four);

@@ -145,7 +145,7 @@ class Comparator {
 }  // namespace
 
 bool IsStrictWeakOrder(const Callee& comparator) {
-  return comparator.is_pure &&
+  return comparator.is_for_elements &&
          Comparator(*comparator.computation).IsOrder(comparator.computation->root_id());
 }
 

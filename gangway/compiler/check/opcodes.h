@@ -17,8 +17,9 @@ struct Opcode {
   int operands = 0;  // kAny: the rule decides
   int calls = 0;
   Rule rule = nullptr;
-  // The same operands give the same result, and nothing else depends on it.
-  bool is_pure = true;
+  // It may be in a computation that is applied to elements: the same operands give the same result, nothing else
+  // depends on it, and XLA's CPU compiler, which puts such a computation into a loop, does not end its process over it.
+  bool is_for_elements = true;
 };
 
 // UNIMPLEMENTED for an opcode that is not taken, with what to do instead.

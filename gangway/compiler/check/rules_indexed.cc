@@ -139,8 +139,10 @@ absl::Status CheckGather(const Site& site) {
   for (int64_t i = 0; i < Rank(array); ++i) {
     const int64_t size = sizes[static_cast<size_t>(i)];
     const bool is_left_out = Contains(by.collapsed, i) || Contains(by.batching, i);
-    if (size < 0 || size > Dim(array, i) || (is_left_out && size > 1))
-      return Bad("it takes ", size, " elements of dimension ", i, " of ", Text(array));
+    // XLA counts on one element in a dimension that windows lack, if the array has any.
+    const bool fits = is_left_out ? size == std::min<int64_t>(1, Dim(array, i))
+                                  : size >= 0 && size <= Dim(array, i);
+    if (!fits) return Bad("it takes ", size, " elements of dimension ", i, " of ", Text(array));
   }
   const auto window = Remaining(by, sizes);
   const auto batch = BatchDims(indices, by.index_vector_dim);
@@ -178,7 +180,8 @@ absl::Status CheckUpdates(const Indexing& by, std::span<const int64_t> window_di
 absl::Status CheckScatter(const Site& site) {
   GANGWAY_RETURN_IF_ERROR(ExpectArrays(site));
   const size_t n = site.operands.size() / 2;
-  if (site.operands.size() != 2 * n + 1) return Bad("it has ", site.operands.size(), " operands");
+  if (n == 0 || site.operands.size() != 2 * n + 1)
+    return Bad("it has ", site.operands.size(), " operands");
   const Shape& indices = site.operand(n);
   const auto& numbers = site.self.scatter_dimension_numbers();
   const Indexing by{.index_map = SpanOf(numbers.scatter_dims_to_operand_dims()),

@@ -37,10 +37,11 @@ absl::Status ExpectArrays(const Site& site) {
 namespace {
 
 absl::Status ExpectParameters(const Callee& callee, std::span<const int> types) {
-  if (!callee.is_pure)
+  if (!callee.is_for_elements)
     return NotTaken(
-        "the computation that it applies to elements has calls, collectives or random numbers: "
-        "compute them before");
+        "the computation that it applies to elements has custom calls, collectives, random "
+        "numbers, loops, branches or "
+        "operations on whole arrays: compute them before");
   if (callee.parameters.size() != types.size())
     return Bad("its computation has ", callee.parameters.size(), " parameters instead of ",
                types.size());

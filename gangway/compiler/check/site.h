@@ -24,7 +24,7 @@ struct Callee {
   int root = 0;
   // It computes the same for the same arguments, on one device, and calls nobody. XLA applies a computation to
   // elements as often as it likes and in any order.
-  bool is_pure = true;
+  bool is_for_elements = true;
   bool is_called = false;
   int depth = 1;
   int64_t expanded = 0;  // instructions, if each call were a copy of what it calls
