@@ -163,7 +163,9 @@ def compare(ours: Types, theirs: Types) -> list[str]:
     return problems
 
 
-def is_same_wire(field: Field, other: Field) -> bool:
+def is_same_wire(
+    field: descriptor_pb2.FieldDescriptorProto, other: descriptor_pb2.FieldDescriptorProto
+) -> bool:
     """The program check reads enumerations as numbers, and packed elements as the bytes that they are packed into."""
     if field.label != other.label:
         return False

@@ -99,7 +99,7 @@ def test_a_program_of_60000_operations_holds_up_nobody(new_cluster: NewCluster) 
         client.do(f"exec({OPERATIONS!r}, globals())", 100)
         client.send("lowered.compile()")
         wait_for("a compile", lambda: compiling(cluster), 30)
-        waits = []
+        waits: list[float] = []
         while not client.answered() and len(waits) < 20:
             waits.append(small_compile_s(other, len(waits)))
         print("waits beside 60,000 operations", waits)
@@ -143,7 +143,7 @@ def test_a_bomb_of_memory_ends_one_compile(new_cluster: NewCluster) -> None:
         client.do(f"exec({BOMB!r}, globals())", 60)
         first = compiler_pid(cluster)
         client.send("lowered.compile()")
-        waits = []
+        waits: list[float] = []
         while not client.answered():
             waits.append(small_compile_s(other, len(waits)))
         print("waits beside a bomb", waits)

@@ -209,11 +209,23 @@ def nested_and_explicit() -> Iterator[tuple[Callable[..., Any], list[Any]]]:
     mesh = jax.make_mesh((2, 4), ("a", "b"), axis_types=(types.Auto,) * 2)
 
     def inner(x):
-        cut = {"in_specs": spec(None, "b"), "out_specs": spec(None, "b"), "axis_names": {"b"}}
-        return jax.shard_map(lambda x: x * 2, **cut, check_vma=False)(x)
+        return jax.shard_map(
+            lambda x: x * 2,
+            in_specs=spec(None, "b"),
+            out_specs=spec(None, "b"),
+            axis_names={"b"},
+            check_vma=False,
+        )(x)
 
-    cut = {"in_specs": spec("a"), "out_specs": spec("a"), "axis_names": {"a"}}
-    yield jax.jit(jax.shard_map(inner, mesh=mesh, **cut, check_vma=False)), [x]
+    outer = jax.shard_map(
+        inner,
+        mesh=mesh,
+        in_specs=spec("a"),
+        out_specs=spec("a"),
+        axis_names={"a"},
+        check_vma=False,
+    )
+    yield jax.jit(outer), [x]
     one = jax.make_mesh((1,), ("c",), axis_types=(types.Auto,))
     yield (
         jax.shard_map(lambda x: x * 2, mesh=one, in_specs=spec("c"), out_specs=spec("c")),
