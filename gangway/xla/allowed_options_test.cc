@@ -27,10 +27,8 @@
 namespace gangway::xla {
 namespace {
 
-using ::google::protobuf::UnknownField;
 using ::google::protobuf::UnknownFieldSet;
 using ::testing::HasSubstr;
-using ::testing::Not;
 
 constexpr OptionsHost kCpu{.platform = "cpu", .flags = ""};
 constexpr OptionsHost kCuda{.platform = "cuda", .flags = "--xla_gpu_cuda_data_dir=/opt/own --x=1"};

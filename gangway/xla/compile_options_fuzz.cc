@@ -16,7 +16,6 @@
 namespace gangway::fuzz {
 namespace {
 
-using ::google::protobuf::UnknownField;
 using ::google::protobuf::UnknownFieldSet;
 
 constexpr int kBuild = 3, kDebug = 3, kOverrides = 7;
