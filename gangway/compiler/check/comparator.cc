@@ -131,8 +131,8 @@ class Comparator {
       made.is_left |= operand.is_left;
       made.is_right |= operand.is_right;
     }
-    made.self = Number(std::move(self));
-    made.mirror = Number(std::move(mirror));
+    made.self = Number(self);
+    made.mirror = Number(mirror);
     numbers_[each.id()] = made;
   }
 
