@@ -106,11 +106,11 @@ TEST_F(DeadlockTest, TheMembersOfARingAreAskedAndThenTheGangFailsWithBothCollect
 
 TEST_F(DeadlockTest, AMemberIsAskedForWhatTheOneBeforeItAwaitsWithoutSharedMemory) {
   MakeRing(0, 3, /*far=*/true);
-  const wire::WaitQuestion& first = Checks(0)[0].questions(0);
+  const wire::WaitQuestion first = Checks(0)[0].questions(0);
   EXPECT_EQ(first.deed().sequence(), 99u);
   EXPECT_EQ(first.for_worker(), 1u);
   EXPECT_EQ(first.for_device(), 0u);
-  const wire::WaitQuestion& second = Checks(1)[0].questions(0);
+  const wire::WaitQuestion second = Checks(1)[0].questions(0);
   EXPECT_EQ(second.deed().number(), 77u);
   EXPECT_EQ(second.for_worker(), 0u);
 }
