@@ -73,7 +73,7 @@ absl::StatusOr<PrivateFolder> PrivateFolder::Take(std::string path, FileDescript
   struct stat about;
   if (fstat(folder.get(), &about) != 0) return SystemError("open", path, errno);
   if (about.st_uid != geteuid()) return Foreign(path, about.st_uid);
-  // What others may have put there meanwhile is theirs, or a link: its opening is refused.
+  // A file that another user put there before is that user's, or a link: its opening is refused.
   if ((about.st_mode & kOthers) != 0 && fchmod(folder.get(), 0700) != 0)
     return SystemError("protect", path, errno);
   return PrivateFolder(std::move(path), std::move(folder));

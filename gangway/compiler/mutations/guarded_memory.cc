@@ -18,9 +18,12 @@ namespace {
 constexpr size_t kPage = 4096;
 constexpr size_t kRange = size_t{1} << 44;  // of addresses, each used once
 constexpr size_t kGuardedMax = size_t{64} << 20;
+constexpr size_t kAlignmentMin = 64;  // of XLA CPU's buffers; a compiler's own objects have less
+// Each takes up to four mappings, and a process may have 65,530.
+constexpr uint64_t kLiveMax = 8192;
 constexpr unsigned char kPattern = 0xd5;
 
-std::atomic<uint64_t> overwritten{0}, guarded{0};
+std::atomic<uint64_t> overwritten{0}, guarded{0}, live{0};
 std::atomic<size_t> used{0};
 
 struct Header {
@@ -48,7 +51,9 @@ Header* HeaderOf(void* block) {
 
 // Null if there is no room.
 void* Allocate(size_t alignment, size_t size) {
-  if (Range() == MAP_FAILED || alignment > kPage || size == 0 || size > kGuardedMax) return nullptr;
+  if (Range() == MAP_FAILED || alignment < kAlignmentMin || alignment > kPage || size == 0 ||
+      size > kGuardedMax || live >= kLiveMax)
+    return nullptr;
   const size_t room = (size + kPage - 1) / kPage * kPage;
   const size_t mapped = room + 3 * kPage;
   const size_t at = used.fetch_add(mapped);
@@ -63,10 +68,12 @@ void* Allocate(size_t alignment, size_t size) {
   std::memset(block + size, kPattern, static_cast<size_t>(bytes + room - (block + size)));
   *reinterpret_cast<Header*>(base) = {mapped, size, bytes + room};
   ++guarded;
+  ++live;
   return block;
 }
 
 void Free(void* block) {
+  --live;
   Header* const header = HeaderOf(block);
   const auto* const end = static_cast<unsigned char*>(block) + header->size;
   if (std::any_of(end, static_cast<const unsigned char*>(header->end),

@@ -1,8 +1,8 @@
-// Memory of the runtime's buffers between pages that may not be touched. Linking this file makes every aligned
-// allocation of the process (posix_memalign, aligned_alloc: XLA CPU's buffers) end right before such a page, with less
-// than its alignment between; those bytes hold a pattern, which is compared when the block is freed. What reads or
-// writes beyond a buffer ends the process, or is found at the free. A sanitizer's build needs its own allocator: do not
-// link this. Any thread.
+// Memory of the runtime's buffers between pages that may not be touched. Linking this file makes allocations of the
+// process that are aligned as XLA CPU's buffers are (posix_memalign, aligned_alloc) end right before such a page, 8,192
+// of them at a time, with less than the alignment between; those bytes hold a pattern, which is compared when the block
+// is freed. What reads or writes beyond a buffer ends the process, or is found at the free. A sanitizer's build needs
+// its own allocator: do not link this. Any thread.
 #ifndef GANGWAY_COMPILER_MUTATIONS_GUARDED_MEMORY_H_
 #define GANGWAY_COMPILER_MUTATIONS_GUARDED_MEMORY_H_
 
