@@ -24,6 +24,17 @@ import harness
 CLIENT = pathlib.Path(__file__).with_name("dispatch_client.py")
 AIM_CPU_US = 60.0
 TIMEOUT_S = 600
+JAX = "JAX on the plugin in-process"
+SHOWN = (
+    ("pjrt: call, 1 device, 1 in 1 out", JAX),
+    ("pjrt: call, 8 devices sharded, 1 in 1 out", JAX),
+    ("pjrt: call, 1 device, 100 in 100 out", JAX),
+    ("pjrt: call and wait, 1 device", JAX),
+    ("pjrt: call and fetch, 1 device", JAX),
+    ("ifrt: call and wait, 1 device", JAX),
+    ("pjrt: device_put and wait, 64 B", JAX),
+    ("pjrt: device_put and wait, 64 MiB", JAX),
+)
 
 
 DOORS = ("pjrt", "ifrt")
@@ -106,7 +117,7 @@ def door_rows(door: str, ours: dict[str, dict], theirs: dict[str, dict]) -> list
                 what=f"{door}: {name}",
                 unit="us per call",
                 values=[value * 1e6 for value in case["seconds"]],
-                peer="JAX on the plugin in-process",
+                peer=JAX,
                 peer_values=[value * 1e6 for value in peer["seconds"]],
             )
         )
@@ -211,7 +222,7 @@ def latency_rows(only: str) -> list[benchlib.Row]:
             what=f"{door}: {case}, {what}",
             unit="us per call",
             values=[value * 1e6 for value in seconds[f"{door}, {what}: {case}"]],
-            peer="JAX on the plugin in-process",
+            peer=JAX,
             peer_values=[value * 1e6 for value in seconds[f"reference: {case}"]],
         )
         for door in DOORS
@@ -256,7 +267,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="cases whose name contains this")
     only = parser.parse_args().only
     rows = [] if "latency request" in only else all_rows(only)
-    benchlib.write("dispatch", rows + latency_rows(only), is_result=not only)
+    benchlib.write("dispatch", rows + latency_rows(only), is_result=not only, shown=SHOWN)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,11 @@ CLIENT = pathlib.Path(__file__).with_name("doors_client.py")
 COUNTS = (1, 8, 32, 64, 128, 256)
 DOORS = ("pjrt", "ifrt")
 TIMEOUT_S = 600
+SHOWN = tuple(
+    (f"{devices} devices, 1 in 1 out{awaited}", "IFRT door")
+    for devices in (1, 8, 32, 128)
+    for awaited in ("", ", awaited")
+)
 
 
 def run_client(cluster: harness.Cluster, door: str) -> dict[str, dict]:
@@ -57,7 +62,8 @@ def rows_of(count: int) -> list[benchlib.Row]:
 
 def main() -> None:
     counts = [int(word) for word in sys.argv[1:]] or COUNTS
-    benchlib.write("doors", [row for count in counts for row in rows_of(count)])
+    rows = [row for count in counts for row in rows_of(count)]
+    benchlib.write("doors", rows, is_result=counts == COUNTS, shown=SHOWN)
 
 
 if __name__ == "__main__":

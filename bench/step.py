@@ -49,6 +49,19 @@ WORDS_MAX = 2000  # of a client that ended
 REQUIRED, AIM = 0.9, 0.97  # of the speed of the plugin in-process
 JAXLIB_FLAGS = "--xla_force_host_platform_device_count=8"
 READ_BY_XLA_OR_JAX = ("JAX_PLATFORMS", "NPROC", "XLA_FLAGS")
+SHOWN = tuple(
+    (step, "plugin in-process")
+    for step in (
+        "matrix step, 1 device",
+        "matrix step, 8 devices",
+        "language model step, 1 device",
+        "language model step, 8 devices",
+        "convolution step, 1 device",
+        "convolution step, 8 devices",
+        "3 ms step, 1 device",
+        "sum of 4 M floats, 1 device",
+    )
+)
 
 
 @dataclasses.dataclass
@@ -303,7 +316,7 @@ def main() -> None:
                     rows += rows_of(clients, case, args.repeats)
                 except ClientEndedError as error:
                     raise SystemExit(str(error)) from None
-    benchlib.write("step", rows)
+    benchlib.write("step", rows, is_result=not args.case, shown=SHOWN)
 
 
 if __name__ == "__main__":
