@@ -99,8 +99,8 @@ def free_port() -> int:
 
 def wait_for(what: str, condition: Callable[[], Any], timeout_s: float) -> Any:
     """The first true value of `condition`, polled every 20 ms; a timeout fails and names `what`. In parallel runs,
-    polling takes at most a fifth of the time, and that of several threads together the time of one, unless a condition
-    were then polled less than POLLS_MIN times: most conditions start a process, `gangway status`.
+    polling takes at most a fifth of the time, and that of several threads together the time of one: most conditions
+    start a process, `gangway status`. Each pause is at most a POLLS_MINth of the limit: a condition may itself wait.
     """
     deadline = time.monotonic() + timeout_s * PATIENCE
     _waiting.add(threading.get_ident())
@@ -113,8 +113,8 @@ def wait_for(what: str, condition: Callable[[], Any], timeout_s: float) -> Any:
             now = time.monotonic()
             if now > deadline:
                 raise AssertionError(f"{what}: not within {timeout_s * PATIENCE:g} s")
-            pause_s = min(timeout_s / POLLS_MIN, (len(_waiting) - 1) * (now - began))
-            time.sleep(max(0.02, pause_s, (PATIENCE - 1) * (now - began)))
+            share_s = (PATIENCE - 1 + len(_waiting) - 1) * (now - began)
+            time.sleep(max(0.02, min(timeout_s * PATIENCE / POLLS_MIN, share_s)))
     finally:
         _waiting.discard(threading.get_ident())
 
