@@ -31,9 +31,10 @@ SHARES_S = {
     "format": 5,
     "tidy": 22,
     "scripts": 8,
+    "docs": 6,
     "simulation": 75,
     "clang_tidy": 5,
-    "e2e": 333,
+    "e2e": 327,
     "asan": 125,
     "tsan": 80,
 }

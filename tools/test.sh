@@ -8,13 +8,13 @@
 # Each stage of `make test` has a share of its budget (tools/budget.py), and prints its time beside it.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
-readonly all_stages=(setup build format tidy scripts simulation clang_tidy e2e asan tsan)
+readonly all_stages=(setup build format tidy scripts docs simulation clang_tidy e2e asan tsan)
 readonly nightly_stages=(unit_all sanitizers_all fuzz release tidy_all_1 tidy_all_2 e2e_all_1 e2e_all_2 e2e_all_3 mutants_1 mutants_2)
 readonly e2e_jobs=${E2E_JOBS:-3} check_s=11  # seconds that a source for clang-tidy takes on two cores
 export PYTHONPATH="$PWD/python${PYTHONPATH:+:$PYTHONPATH}"
 
 limit_s() {  # generous: it ends hangs
-  case $1 in format | tidy | scripts) echo 600 ;; *_all* | fuzz | release | mutants*) echo 7200 ;; *) echo 3600 ;; esac
+  case $1 in format | tidy | scripts | docs) echo 600 ;; *_all* | fuzz | release | mutants*) echo 7200 ;; *) echo 3600 ;; esac
 }
 
 budget() { ! command -v python3 >/dev/null || python3 tools/budget.py "$@"; }  # a bare machine has no Python yet
@@ -39,6 +39,11 @@ stage_scripts() {
   shellcheck -S warning "${shell[@]}" && .venv/bin/ruff check . && .venv/bin/mypy "${scripts[@]}" &&
     for each in clang_tidy mutants run_tests; do .venv/bin/mypy tools/$each || return 1; done &&
     (cd python && MYPY_CACHE_DIR+=/package ../.venv/bin/mypy gangway)
+}
+stage_docs() {
+  command -v doxygen >/dev/null || allow 30
+  compgen -G "${GANGWAY_CACHE:-$HOME/.cache/gangway}/venvs/docs-*/complete" >/dev/null || allow 30
+  tools/docs/build.sh
 }
 # The simulation, and what no sanitizer can run; all other unit tests run under AddressSanitizer alone.
 stage_simulation() { tools/build.sh dev gangway_tests_dev && tools/tidy --headers-only && tools/run_tests dev -L '^dev$'; }
