@@ -15,18 +15,16 @@
 
 #include <chrono>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "gangway/base/ids.h"
+#include "gangway/controller/core/end_counts.h"
 #include "gangway/wire/wire.pb.h"
 
 namespace gangway::controller {
-
-using Time = std::chrono::steady_clock::time_point;
 
 struct BlameLimits {
   std::chrono::milliseconds quarantine_time{600000};  // 0: no program is blamed
@@ -45,35 +43,29 @@ using LaunchedProgramRef = std::shared_ptr<const LaunchedProgram>;
 
 class Blame {
  public:
-  explicit Blame(const BlameLimits& limits) : limits_(limits) {}
+  explicit Blame(const BlameLimits& limits)
+      : limits_(limits),
+        programs_(limits.quarantine_time, limits.entries_max),
+        sessions_(limits.quarantine_time, limits.entries_max) {}
 
   // The worker, by name, has died; `launches` are those that its devices had. Returns log lines.
   std::vector<std::string> OnDeath(const std::string& worker,
                                    const std::vector<LaunchedProgramRef>& launches, Time now);
   // A launch that ran alone has ended well.
-  void OnGoodRun(const LaunchedProgram& program) { programs_.erase(program.hash); }
+  void OnGoodRun(const LaunchedProgram& program) { programs_.Erase(program.hash); }
 
   // Whether the next launch is to run alone.
-  bool IsSuspect(const LaunchedProgram& program) const {
-    return !programs_.empty() && programs_.contains(program.hash);
+  bool IsSuspect(const LaunchedProgram& program, Time now) const {
+    return !programs_.empty() && programs_.CountOf(program.hash, now) > 0;
   }
 
   // Why the program may not be launched. FAILED_PRECONDITION, with the hash or the session.
-  std::optional<wire::Failure> Check(const LaunchedProgram& program, Time now);
+  std::optional<wire::Failure> Check(const LaunchedProgram& program, Time now) const;
 
  private:
-  struct Entry {
-    int deaths = 0;
-    Time last;
-  };
-
-  template <typename Key>
-  Entry& Count(std::map<Key, Entry>& entries, const Key& key, Time now);
-  void Forget(Time now);
-
   const BlameLimits limits_;
-  std::map<std::string, Entry> programs_;  // by hash
-  std::map<SessionId, Entry> sessions_;
+  EndCounts programs_;  // by hash
+  EndCounts sessions_;  // by name
 };
 
 }  // namespace gangway::controller

@@ -34,7 +34,7 @@ class BlameTest : public ::testing::Test {
 
 TEST_F(BlameTest, AProgramIsQuarantinedAtTheSecondDeathThatIsItsOwn) {
   EXPECT_THAT(Die({Program("bad"), Program("bad")}), testing::ElementsAre(HasSubstr("alone")));
-  EXPECT_TRUE(blame_.IsSuspect(*Program("bad")));
+  EXPECT_TRUE(blame_.IsSuspect(*Program("bad"), now_));
   EXPECT_FALSE(IsRefused(Program("bad")));
   EXPECT_THAT(Die({Program("bad", 2)}), testing::ElementsAre(HasSubstr("quarantined")));
   const auto failure = blame_.Check(*Program("bad", 3), now_);
@@ -48,11 +48,11 @@ TEST_F(BlameTest, AProgramIsQuarantinedAtTheSecondDeathThatIsItsOwn) {
 
 TEST_F(BlameTest, AProgramBesideOthersIsNoMoreThanASuspect) {
   for (int i = 0; i < 5; ++i) Die({Program("good"), Program("bad", 2)});
-  EXPECT_TRUE(blame_.IsSuspect(*Program("good")));
+  EXPECT_TRUE(blame_.IsSuspect(*Program("good"), now_));
   EXPECT_FALSE(IsRefused(Program("good")));
   EXPECT_FALSE(IsRefused(Program("bad", 2)));
   blame_.OnGoodRun(*Program("good"));
-  EXPECT_FALSE(blame_.IsSuspect(*Program("good")));
+  EXPECT_FALSE(blame_.IsSuspect(*Program("good"), now_));
   Die({Program("bad", 2)});
   EXPECT_TRUE(IsRefused(Program("bad", 2)));
   EXPECT_FALSE(IsRefused(Program("good")));
@@ -73,15 +73,15 @@ TEST_F(BlameTest, TheListForgetsTheOldest_TM2) {
     now_ += milliseconds(1);
     Die({Program(absl::StrCat("p", i), static_cast<uint64_t>(i) + 1)});
   }
-  EXPECT_FALSE(blame_.IsSuspect(*Program("p0")));
-  EXPECT_TRUE(blame_.IsSuspect(*Program("p1")));
+  EXPECT_FALSE(blame_.IsSuspect(*Program("p0"), now_));
+  EXPECT_TRUE(blame_.IsSuspect(*Program("p1"), now_));
 }
 
 TEST_F(BlameTest, WithoutATimeNoProgramIsBlamed) {
   Blame blame({.quarantine_time = milliseconds(0)});
   for (int i = 0; i < 3; ++i)
     EXPECT_THAT(blame.OnDeath("island0/worker0", {Program("bad")}, now_), IsEmpty());
-  EXPECT_FALSE(blame.IsSuspect(*Program("bad")));
+  EXPECT_FALSE(blame.IsSuspect(*Program("bad"), now_));
   EXPECT_FALSE(blame.Check(*Program("bad"), now_).has_value());
 }
 

@@ -3,35 +3,32 @@
 // A program: the first end may have had another cause, so the program is compiled once more. If the process ends again,
 // the program is quarantined: refused for `quarantine_time` after that end, by its hash, for all sessions.
 //
-// A session, by the ends within `window`: after the first, its programs are kept away from one compiler, which is for
-// all others; after `deaths_last`, they are compiled after everybody's; after `deaths_refused`, they are refused until
-// `refusal_time` after the last end. A program that is compiled after it had ended a process is taken off its session's
-// count: the end had another cause.
+// A session, by its ends, which are forgotten `window` after the last: after the first, its programs are kept away from
+// one compiler, which is for all others; after `deaths_last`, they are compiled after everybody's; after
+// `deaths_refused`, they are refused until `refusal_time` after the last end. A program that is compiled after it had
+// ended a process is taken off its session's count: the end had another cause.
 //
-// Both lists have a limit, beyond which they forget the oldest; a new controller starts with empty ones.
+// A new controller starts without any counts.
 #ifndef GANGWAY_CONTROLLER_CORE_COMPILE_BLAME_H_
 #define GANGWAY_CONTROLLER_CORE_COMPILE_BLAME_H_
 
 #include <chrono>
 #include <cstdint>
-#include <deque>
-#include <map>
 #include <optional>
 #include <string>
 
 #include "gangway/base/ids.h"
+#include "gangway/controller/core/end_counts.h"
 #include "gangway/wire/wire.pb.h"
 
 namespace gangway::controller {
-
-using Time = std::chrono::steady_clock::time_point;
 
 struct CompileBlameLimits {
   int deaths_max = 2;  // of the compiler process, at work on one program
   std::chrono::minutes quarantine_time{10};
   size_t suspects_max = 256;  // programs, and sessions, that are remembered
-  size_t deaths_last = 3;     // of one session's programs
-  size_t deaths_refused = 5;  // likewise
+  int deaths_last = 3;        // of one session's programs
+  int deaths_refused = 5;     // likewise
   std::chrono::minutes window{5};
   std::chrono::seconds refusal_time{60};
 };
@@ -40,7 +37,10 @@ enum class Standing { kClean, kSuspect, kLast };
 
 class CompileBlame {
  public:
-  explicit CompileBlame(const CompileBlameLimits& limits) : limits_(limits) {}
+  explicit CompileBlame(const CompileBlameLimits& limits)
+      : limits_(limits),
+        programs_(limits.quarantine_time, limits.suspects_max),
+        sessions_(limits.window, limits.suspects_max) {}
 
   // The process ended while it compiled this program of this session. Returns a line for people.
   std::string OnDeath(SessionId session, const wire::CompileRequest& request, Time now);
@@ -50,26 +50,15 @@ class CompileBlame {
 
   // Why this program is not compiled now; nothing, if it is.
   std::optional<wire::Failure> Check(SessionId session, const wire::CompileRequest& request,
-                                     Time now);
+                                     Time now) const;
   Standing StandingOf(SessionId session, Time now) const;
 
  private:
-  // A program at whose compile the compiler process has ended.
-  struct Suspect {
-    uint64_t program_bytes = 0;
-    uint32_t device_count = 0;
-    int deaths = 0;
-    Time last;
-  };
-
-  void Forget(Time now);
-  bool AnySuspectLike(const wire::CompileRequest& request) const;
-  size_t DeathsOf(SessionId session, Time now) const;
   std::optional<wire::Failure> CheckSession(SessionId session, Time now) const;
 
   const CompileBlameLimits limits_;
-  std::map<std::string, Suspect> suspects_;            // by hash
-  std::map<SessionId, std::deque<Time>> by_sessions_;  // ends, oldest first; at most deaths_refused
+  EndCounts programs_;
+  EndCounts sessions_;  // by name
 };
 
 // Names a program, with its options and device count, for people and for the quarantine: 64 hexadecimal digits. The

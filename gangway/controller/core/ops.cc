@@ -336,7 +336,7 @@ void Controller::OnCall(SessionId id, Session& session, const wire::CallOp& op, 
   // session may use too.
   launch->set_launch_id(static_cast<uint32_t>(ordinal.number() % 0x7fffffff) + 1);
   launch->set_callback_depth(op.callback_depth());
-  launch->set_alone(blame_.IsSuspect(*executable.launched));
+  launch->set_alone(blame_.IsSuspect(*executable.launched, now));
   for (const Array* argument : arguments.arrays) FillRef(*argument, *launch->add_arguments());
   std::vector<Run> consumed;
   for (uint32_t index : donated) {
