@@ -2,7 +2,7 @@
 # versions (tools/setup.sh, which skips what is installed) and builds.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo conformance gpu-kit docs test asan tsan fuzz nightly format tidy bench clean
+.PHONY: help setup build demo conformance gpu-kit docs recording test asan tsan fuzz nightly format tidy bench clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z%-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
@@ -45,6 +45,9 @@ tidy: build  ## the house rules, on the whole tree; clang-tidy on what differs f
 
 docs: setup  ## the documentation as a site, build/docs/site/index.html, which can be read offline
 	@tools/docs/build.sh
+
+recording: build  ## the terminal on the first page, docs/images/session.svg, from a session that it really runs
+	@.venv/bin/python tools/docs/recording.py
 
 conformance: setup  ## gangway_conformance: the device suite as one file for another machine
 	@tools/build.sh release gangway_conformance

@@ -30,6 +30,8 @@ SHARED = [
     ":!tools/versions/clang_tidy_base.txt",
 ]
 SHARED += ["tests", ":!tests/test_*.py", "gangway/client/include", "gangway/xla/*.proto"]
+# What single tests read besides.
+ALSO = {"test_documentation": ["README.md", "docs/start.md", "tools/docs/recording.py"]}
 # Of the build that is tested.
 OTHER_BUILDS = (
     "GANGWAY_BIN",
@@ -77,7 +79,8 @@ class PassedBefore:
                 f"{each.name} {stamps.binary(each)}" for each in programs() if each.exists()
             ]
             self.shared = [*self.environment, *binaries, *stamps.files_under(*SHARED)]
-        own = code_of(pathlib.PurePath(nodeid.partition("::")[0]).stem)
+        module = pathlib.PurePath(nodeid.partition("::")[0]).stem
+        own = [*code_of(module), *(stamps.files_under(*ALSO[module]) if module in ALSO else [])]
         return self.stamps.path([nodeid, *own, *self.shared])
 
     def is_known(self, nodeid: str) -> bool:

@@ -26,7 +26,7 @@ stage_setup() {
 }
 stage_build() { tools/build.sh dev; }
 stage_format() { tools/format --check; }
-stage_tidy() { .venv/bin/pytest -q tools -n 2 && tools/tidy; }
+stage_tidy() { .venv/bin/pytest -q tools -n 2 --ignore tools/docs && tools/tidy; }
 stage_scripts() {
   local shell scripts
   mapfile -t shell < <(git ls-files --cached --others --exclude-standard -- '*.sh' .ci/run tools/format tools/compile_cached)
@@ -43,7 +43,7 @@ stage_scripts() {
 stage_docs() {
   command -v doxygen >/dev/null || allow 30
   compgen -G "${GANGWAY_CACHE:-$HOME/.cache/gangway}/venvs/docs-*/complete" >/dev/null || allow 30
-  tools/docs/build.sh
+  tools/docs/build.sh && .venv/bin/pytest -q tools/docs -n 2
 }
 # The simulation, and what no sanitizer can run; all other unit tests run under AddressSanitizer alone.
 stage_simulation() { tools/build.sh dev gangway_tests_dev && tools/tidy --headers-only && tools/run_tests dev -L '^dev$'; }

@@ -13,6 +13,7 @@
 #include <cstring>
 #include <filesystem>
 #include <memory>
+#include <string>
 #include <thread>
 #include <utility>
 
@@ -54,14 +55,18 @@ std::string LocalAddress(const StateDir& dir, const std::string& name) {
                       ClaimPort(0).value_or(0));  // the path is too long for a socket
 }
 
+std::string Count(uint32_t count, const char* what) {
+  return absl::StrCat(count, " ", what, count == 1 ? "" : "s");
+}
+
 SupervisorOptions Describe(const UpOptions& options, const StateDir& dir) {
   const uint32_t workers = options.islands * options.workers;
   SupervisorOptions supervised;
   supervised.children = Children(options, dir);
   supervised.ready_limit = std::chrono::seconds(options.ready_limit_s);
-  supervised.ready_text =
-      absl::StrCat(kReadyWord, workers * options.devices, " devices on ", workers, " workers in ",
-                   options.islands, " islands, at 127.0.0.1:", options.port);
+  supervised.ready_text = absl::StrCat(
+      kReadyWord, Count(workers * options.devices, "device"), " on ", Count(workers, "worker"),
+      " in ", Count(options.islands, "island"), ", at 127.0.0.1:", options.port);
   return supervised;
 }
 

@@ -174,6 +174,8 @@ def on_files(files: Any, config: Any) -> Any:
         is_page = path.endswith(".md") or (ROOT / path).is_dir()
         content = rewritten(text, base, at) if is_page else text
         files.append(File.generated(config, at, content=content, inclusion=inclusion))
+    style = pathlib.Path(__file__).with_name("site.css")
+    files.append(File.generated(config, style.name, abs_src_path=os.fspath(style)))
     for made in sorted(DOXYGEN.glob("**/*")):
         if made.is_file():
             uri = f"reference/cpp/{made.relative_to(DOXYGEN).as_posix()}"

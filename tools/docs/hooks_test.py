@@ -22,7 +22,8 @@ def build(root: pathlib.Path, pages: dict[str, str]) -> tuple[str, dict[str, str
     config = re.sub(r"nav:\n( .*\n)+", nav, (ROOT / "mkdocs.yml").read_text(), count=1)
     (root / "mkdocs.yml").write_text(config)
     (root / "tools/docs").mkdir(parents=True)
-    shutil.copy(ROOT / "tools/docs/hooks.py", root / "tools/docs")
+    for name in ("hooks.py", "site.css"):
+        shutil.copy(ROOT / "tools/docs" / name, root / "tools/docs")
     for path, text in pages.items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text(text)
