@@ -464,6 +464,34 @@ TEST(ProgramCheckTest, CallsDoNotNestOrMultiplyWithoutEnd) {
     Close(module, entry);
     return module;
   };
+  const auto loops = [](int length) {
+    hlo::Module module;
+    module.set_name("module");
+    hlo::Computation& until = *module.add_computations();
+    until = OneCall("compare", Pred({}), {F32({})}, [](hlo::Instruction& each) {
+      each.add_operand_ids(each.operand_ids(0));
+      each.set_comparison_direction("LT");
+      each.set_comparison_type("FLOAT");
+    });
+    until.set_id(1);
+    for (int i = 0; i <= length; ++i) {
+      hlo::Computation next = Named(i < length ? absl::StrCat("body.", i) : "entry", {F32({})});
+      next.set_id(i + 2);
+      if (i > 0) {
+        hlo::Instruction& loop = AddTo(next, "while", F32({}), {1});
+        loop.add_called_computation_ids(i + 1);
+        loop.add_called_computation_ids(1);
+      }
+      if (i == length) {
+        Close(module, next);
+      } else {
+        *module.add_computations() = next;
+      }
+    }
+    return module;
+  };
+  ExpectTaken(loops(64));
+  ExpectRefused(loops(65), "loops and branches are nested deeper than 64");
   ExpectTaken(chain(200, 1));
   ExpectRefused(chain(300, 1), "nested deeper than 256");
   ExpectTaken(chain(15, 2));

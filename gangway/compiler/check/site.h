@@ -27,6 +27,7 @@ struct Callee {
   bool is_for_elements = true;
   bool is_called = false;
   int depth = 1;
+  int loop_depth = 0;    // loops and branches that are nested in it
   int64_t expanded = 0;  // instructions, if each call were a copy of what it calls
   int64_t parts = 0;     // of its signature: arrays and tuples, which every call is compared with
 };
