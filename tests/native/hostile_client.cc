@@ -12,7 +12,7 @@
 // arrays again; and a summary at the end. Times are of the steady clock, in seconds.
 //
 // Threading: one thread, which waits for callbacks of the client's loop. Failure: each wait has a deadline, after which
-// the job, or the step, counts as late; a lost session is opened again for at most kReopenLimit.
+// the job, or the step, counts as late; a lost session is opened again, for which the library waits up to 30 s.
 #include <gangway/connect.h>
 #include <poll.h>
 #include <unistd.h>
@@ -31,7 +31,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -51,7 +50,6 @@ using nlohmann::json;
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr std::chrono::seconds kReopenLimit{40};
 constexpr std::chrono::seconds kVictimLimit{30};
 constexpr milliseconds kLate{1000};  // what the design promises to other sessions
 constexpr milliseconds kVictimPause{10};
@@ -98,19 +96,13 @@ class Session {
   Result<Client*> Open() {
     if (client_ && !*lost_) return client_.get();
     client_.reset();
-    const Clock::time_point end = Clock::now() + kReopenLimit;
-    while (true) {
-      auto opened =
-          gangway::Connect({.address = address_, .token = token_, .tls = "", .name = name_});
-      if (opened.ok()) {
-        client_ = *std::move(opened);
-        lost_ = std::make_shared<std::atomic<bool>>(false);
-        client_->OnLost([lost = lost_](const Status&) { *lost = true; });
-        return client_.get();
-      }
-      if (Clock::now() > end) return opened.status();
-      std::this_thread::sleep_for(milliseconds(100));  // the cluster says nothing when it is back
-    }
+    auto opened =
+        gangway::Connect({.address = address_, .token = token_, .tls = "", .name = name_});
+    if (!opened.ok()) return opened.status();
+    client_ = *std::move(opened);
+    lost_ = std::make_shared<std::atomic<bool>>(false);
+    client_->OnLost([lost = lost_](const Status&) { *lost = true; });
+    return client_.get();
   }
 
   void End() { client_.reset(); }
