@@ -24,7 +24,6 @@
 #include "gangway/compiler/compile.h"
 #include "gangway/compiler/confinement.h"
 #include "gangway/transport/paced_sender.h"
-#include "gangway/wire/compiler_answers.h"
 #include "gangway/wire/failure.h"
 #include "gangway/wire/trace.h"
 #include "gangway/wire/version.h"
@@ -192,7 +191,7 @@ void Compiler::OnConnected(std::shared_ptr<transport::Link> link) {
   hello.set_name(options_.name);
   hello.set_token(options_.token);
   hello.set_process_id(ProcessId());
-  hello.mutable_worker()->set_index(options_.index);
+  hello.set_compiler(options_.index);
   sender_ = std::make_unique<transport::PacedSender>(
       link_,
       [this](wire::Frame& sending) {
@@ -331,7 +330,7 @@ bool Compiler::KeepsTooMuch() const {
 
 void Compiler::AskForReplacement() {
   wire::Frame frame;
-  wire::AskToBeReplaced(*frame.mutable_compile_result());
+  frame.mutable_compile_result()->set_wants_replacement(true);
   const absl::Status sent = Send(std::move(frame));
   if (!sent.ok()) End(sent);
 }
@@ -346,7 +345,7 @@ void Compiler::Watch(uint64_t request) {
   given_up_ = request;
   wire::CompileResult result;
   result.set_request(request);
-  wire::AskToBeReplaced(result);
+  result.set_wants_replacement(true);
   *result.mutable_failure() = wire::MakeFailure(
       absl::StatusCode::kResourceExhausted,
       absl::StrCat("the program's compile needs more than the ", options_.memory_bytes_max,

@@ -19,7 +19,6 @@
 #include "gangway/compiler/confinement.h"
 #include "gangway/compiler/hlo_conversion.h"
 #include "gangway/device/pjrt/compile_options_edit.h"
-#include "gangway/wire/compiler_answers.h"
 #include "gangway/xla/collectives.pb.h"
 #include "gangway/xla/executable.h"
 #include "gangway/xla/hlo_edit.pb.h"
@@ -777,7 +776,7 @@ TEST_F(CompilerTest, ACompileAboveTheMemorysLimitIsRefusedAtOnceAndAsksForAnothe
   ASSERT_TRUE(WaitHello());
   {
     MutexLock lock(mutex_);
-    EXPECT_EQ(hello_->worker().index(), 1u);
+    EXPECT_EQ(hello_->compiler(), 1u);
   }
   Send(Request(1, kDouble, 1));
   WaitResult(0);  // what it keeps is too much, too
@@ -785,7 +784,7 @@ TEST_F(CompilerTest, ACompileAboveTheMemorysLimitIsRefusedAtOnceAndAsksForAnothe
   EXPECT_EQ(result.failure().code(), static_cast<int>(absl::StatusCode::kResourceExhausted))
       << "the compile, which ended later, was answered before";
   EXPECT_THAT(result.failure().message(), HasSubstr("more than the 1048576 bytes of memory"));
-  EXPECT_TRUE(wire::AsksToBeReplaced(result));
+  EXPECT_TRUE(result.wants_replacement());
 }
 
 TEST_F(CompilerTest, AProcessThatKeepsTooMuchMemoryAsksForAnotherAfterItsCompile) {
@@ -795,7 +794,7 @@ TEST_F(CompilerTest, AProcessThatKeepsTooMuchMemoryAsksForAnotherAfterItsCompile
   ASSERT_TRUE(WaitHello());
   Send(Request(1, kDouble, 1));
   EXPECT_FALSE(WaitResult(1).has_failure());
-  EXPECT_TRUE(wire::AsksToBeReplaced(WaitResult(0)));
+  EXPECT_TRUE(WaitResult(0).wants_replacement());
 }
 
 TEST_F(CompilerTest, ItIsConfinedBeforeItTakesAProgramOrEnds) {

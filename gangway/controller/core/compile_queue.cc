@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "gangway/wire/compiler_answers.h"
 #include "gangway/wire/failure.h"
 
 namespace gangway::controller {
@@ -227,7 +226,7 @@ bool CompileQueue::AnySpareUnasked() const {
 std::optional<PendingCompile> CompileQueue::OnResult(uint32_t compiler,
                                                      const wire::CompileResult& result, Time now,
                                                      CompileActions& actions) {
-  if (wire::AsksToBeReplaced(result) && processes_[compiler].takes()) {
+  if (result.wants_replacement() && processes_[compiler].takes()) {
     End(compiler,
         result.has_failure() ? "the program that it compiles has passed a limit"
                              : "it kept more memory than it may between compiles",
@@ -237,7 +236,7 @@ std::optional<PendingCompile> CompileQueue::OnResult(uint32_t compiler,
   if (entry == compiles_.end()) return std::nullopt;
   std::optional<PendingCompile> answered;
   const State state = entry->second.state;
-  if (result.not_cached() && !result.has_failure()) {
+  if (result.not_cached()) {
     if (state != State::kLookup) return std::nullopt;
     looking_up_bytes_ -= entry->second.bytes();
     entry->second.state = State::kMissed;
@@ -253,7 +252,7 @@ std::optional<PendingCompile> CompileQueue::OnResult(uint32_t compiler,
 void CompileQueue::OnRunEnded(const Entry& entry, const wire::CompileResult& result, Time now) {
   const PendingCompile& compile = entry.compile;
   EndRun(processes_[entry.compiler], now);
-  if (wire::AsksToBeReplaced(result)) return blame_.OnLimit(compile.session, now);
+  if (result.wants_replacement()) return blame_.OnLimit(compile.session, now);
   blame_.OnCompiled(compile.session, compile.request);
 }
 

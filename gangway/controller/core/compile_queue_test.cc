@@ -10,7 +10,6 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "gangway/wire/compiler_answers.h"
 
 namespace gangway::controller {
 namespace {
@@ -503,7 +502,7 @@ TEST_F(CompileQueueTest, AProcessThatAsksToBeReplacedGetsNoMoreWork) {
   const uint64_t a = Add("a"), b = AddNew("b", 1);
   EXPECT_EQ(Result(a), a);
   wire::CompileResult keeps;
-  wire::AskToBeReplaced(keeps);
+  keeps.set_wants_replacement(true);
   EXPECT_EQ(Result(keeps), 0u);
   ASSERT_EQ(ends_.size(), 1u);
   EXPECT_THAT(ends_[0].why, HasSubstr("kept more memory"));
@@ -522,7 +521,7 @@ TEST_F(CompileQueueTest, ACompileThatIsCutOffIsAnsweredAndEndsItsProcess) {
   wire::CompileResult cut;
   cut.set_request(a);
   cut.mutable_failure()->set_message("too much");
-  wire::AskToBeReplaced(cut);
+  cut.set_wants_replacement(true);
   EXPECT_EQ(Result(cut), a);
   ASSERT_EQ(ends_.size(), 1u);
   const uint64_t b = Add("b");

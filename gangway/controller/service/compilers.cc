@@ -12,7 +12,7 @@ namespace gangway::controller {
 
 absl::Status ControllerService::WelcomeCompiler(const std::shared_ptr<transport::Link>& link,
                                                 const wire::Hello& hello, uint64_t key) {
-  const uint32_t index = hello.worker().index();
+  const uint32_t index = hello.compiler();
   if (index >= compilers_.size()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "compiler ", index, " is not declared: there are ", compilers_.size(), ", from 0"));
