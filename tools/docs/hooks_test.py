@@ -5,6 +5,8 @@ import re
 import shutil
 import subprocess
 
+import doxygen_filter
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 PAGE = """# Page
 
@@ -61,6 +63,33 @@ def test_pages_and_files_outside_docs(tmp_path: pathlib.Path) -> None:
     page = re.sub(r"\s+", " ", made["page.html"])
     assert 'href="source/tools/run.sh.html">a link over two lines</a>' in page
     assert re.search(r"<ol> <li> .*<ul> <li>.*</ul> </li> </ol>", page)
+
+
+def test_comments_that_doxygen_sees() -> None:
+    header = """// What the file is for.
+#ifndef GUARD
+
+// Belongs to nothing.
+
+// A point.
+struct Point {
+  int x = 0;  // across
+  Point(int x);  // NOLINT: implicit
+};
+"""
+    assert doxygen_filter.shown(header) == [
+        "/// \\file",
+        "/// What the file is for.",
+        "#ifndef GUARD",
+        "",
+        "// Belongs to nothing.",
+        "",
+        "/// A point.",
+        "struct Point {",
+        "  int x = 0;  ///< across",
+        "  Point(int x);  // NOLINT: implicit",
+        "};",
+    ]
 
 
 def test_what_fails_the_build(tmp_path: pathlib.Path) -> None:

@@ -217,14 +217,15 @@ class Client {
                     std::span<const uint32_t> devices, const std::string& memory_kind,
                     StatusCallback ended = nullptr) = 0;
 
-  // Makes arrays that share shards of others: views, disassembly, assembly, permutation. Moves no
-  // bytes.
+  // An array of Regroup.
   struct Regrouped {
     ArrayHandle array = 0;
     std::vector<ShardOf> shards;
     ArrayHandle replica_of =
         0;  // instead of shards: the first shard that is not lost of this replicated array
   };
+  // Makes arrays that share shards of others: views, disassembly, assembly, permutation. Moves no
+  // bytes.
   virtual void Regroup(std::vector<Regrouped> results) = 0;
 
   // Fetches the bytes of the named shards of `array`, once it is ready.
