@@ -181,17 +181,20 @@ def sample_batch(
 class Progress:
     """On a terminal, one line that redraws itself; in a log, one line per tenth of the steps."""
 
-    def __init__(self, steps: int) -> None:
+    def __init__(self, steps: int, what: str = "loss") -> None:
         self._steps = steps
+        self._what = what
         self._began = time.monotonic()
         self._live = sys.stderr.isatty()
 
-    def update(self, step: int, loss: float) -> None:
+    def update(self, step: int, value: float) -> None:
         if not self._live and step % max(1, self._steps // 10) and step != self._steps:
             return
         bar = "━" * (24 * step // self._steps)
         rate = step / max(1e-9, time.monotonic() - self._began)
-        line = f"step {step:4d}/{self._steps} {bar:╌<24} loss {loss:.3f}  {rate:.1f} steps/s"
+        line = (
+            f"step {step:4d}/{self._steps} {bar:╌<24} {self._what} {value:.3f}  {rate:.1f} steps/s"
+        )
         end = "" if self._live and step != self._steps else "\n"
         print(("\r" if self._live else "") + line, end=end, file=sys.stderr, flush=True)
 

@@ -178,13 +178,21 @@ class Training:
     output: str
 
 
-def reference_training(flags: list[str], devices: int, folder: pathlib.Path) -> Training:
-    """A run of examples/train_lm.py on the same plugin in-process."""
-    script = ROOT / "examples" / "train_lm.py"
-    text = sorted(pathlib.Path(os.__file__).parent.glob("*.py"))  # what it trains on
+def reference_script(
+    script: pathlib.Path,
+    flags: list[str],
+    devices: int,
+    folder: pathlib.Path,
+    *,
+    file_flag: str,
+    sources: Iterable[pathlib.Path] = (),
+) -> tuple[str, str]:
+    """A run of a script on the same plugin in-process: the file that it writes where `file_flag` says, and its output.
+    `sources` are the files, beside the script, that these depend on.
+    """
 
     def compute() -> tuple[str, str]:
-        losses = folder / "reference-losses"
+        out = folder / "reference-out"
         run = subprocess.run(
             [
                 *[
@@ -193,14 +201,23 @@ def reference_training(flags: list[str], devices: int, folder: pathlib.Path) -> 
                     "--devices",
                     str(devices),
                 ],
-                *[str(script), *flags, "--losses", str(losses)],
+                *[str(script), *flags, file_flag, str(out)],
             ],
             capture_output=True,
             text=True,
             timeout=150 * PATIENCE,
         )
         assert run.returncode == 0, run.stdout + run.stderr
-        return losses.read_text(), run.stdout
+        return out.read_text(), run.stdout
 
-    losses, output = kept(reference_key([flags, devices], [script, *text]), compute)
+    return kept(reference_key([flags, devices], [script, *sources]), compute)
+
+
+def reference_training(flags: list[str], devices: int, folder: pathlib.Path) -> Training:
+    """A run of examples/train_lm.py on the same plugin in-process."""
+    text = sorted(pathlib.Path(os.__file__).parent.glob("*.py"))  # what it trains on
+    script = ROOT / "examples" / "train_lm.py"
+    losses, output = reference_script(
+        script, flags, devices, folder, file_flag="--losses", sources=text
+    )
     return Training(losses.split(), output)
