@@ -177,8 +177,8 @@ class HostsWithRoles(Hosts):
     belongs to the operator.
     """
 
-    def __init__(self, folder: pathlib.Path) -> None:
-        super().__init__(folder, tls=True)
+    def __init__(self, folder: pathlib.Path, settings: str = "") -> None:
+        super().__init__(folder, tls=True, settings=settings)
         self.add("controller", "controller", "127.0.0.1")
         for number, address in enumerate(self.addresses):
             self.add(f"worker{number}", "worker", address)

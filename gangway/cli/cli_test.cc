@@ -234,6 +234,11 @@ wire::StatusReply SomeStatus() {
   status.mutable_workers(0)->mutable_state()->set_draining(true);
   status.mutable_workers(0)->mutable_state()->add_stuck()->set_device(0);
   status.mutable_workers(0)->set_nodes(7);
+  wire::WorkerClaim* claim = status.mutable_workers(0)->mutable_state()->mutable_claim();
+  claim->set_owner("session 9");
+  claim->set_session(9);
+  claim->set_client("train.py");
+  claim->set_for_ms(7500);
   auto* session = status.add_sessions();
   session->set_session(9);
   session->set_name("a \"quoted\"\tname");
@@ -247,7 +252,9 @@ TEST(StatusTextTest, JsonHasEveryField) {
       ToJson(SomeStatus()),
       "{\"epoch\":5,\"islands\":[{\"id\":0,\"workers\":["
       "{\"name\":\"island0/"
-      "worker0\",\"pid\":100,\"incarnation\":1,\"state\":\"up\",\"draining\":true,\"nodes\":7,"
+      "worker0\",\"pid\":100,\"incarnation\":1,\"state\":\"up\",\"draining\":true,"
+      "\"claim\":{\"owner\":\"session 9\",\"session\":9,\"client\":\"train.py\",\"for_ms\":7500},"
+      "\"nodes\":7,"
       "\"data_bytes\":{\"from_clients\":1,\"to_clients\":2,\"from_workers\":3,\"to_workers\":"
       "3145728,\"from_workers_shared\":3,\"to_workers_shared\":0,"
       "\"from_clients_shared\":0,\"to_clients_shared\":5,\"staged\":0,\"staged_max\":0,\"staged_"
@@ -256,7 +263,7 @@ TEST(StatusTextTest, JsonHasEveryField) {
       "\"launches\":3,\"stuck\":true}]},"
       "{\"name\":\"island0/"
       "worker1\",\"pid\":101,\"incarnation\":1,\"state\":\"down\",\"draining\":false,"
-      "\"nodes\":0,\"data_bytes\":{\"from_clients\":0,"
+      "\"claim\":null,\"nodes\":0,\"data_bytes\":{\"from_clients\":0,"
       "\"to_clients\":0,\"from_workers\":0,\"to_workers\":0,\"from_workers_shared\":0,"
       "\"to_workers_shared\":0,\"from_clients_shared\":0,\"to_clients_shared\":0,\"staged\":0,"
       "\"staged_max\":0,\"staged_uploads\":0},\"devices\":[{"
@@ -277,6 +284,7 @@ TEST(StatusTextTest, TableAndAbsentNameWhoIsDown) {
   EXPECT_THAT(table, HasSubstr("cpu:0 2.0 KiB of 1.0 MiB"));
   EXPECT_THAT(table, HasSubstr("clients 1 B in, 2 B out; workers 3 B in, 3.0 MiB out"));
   EXPECT_THAT(table, HasSubstr("drain"));
+  EXPECT_THAT(table, HasSubstr("claimed by session 9 for 7 s, first by session 9 (train.py)"));
   EXPECT_THAT(table, HasSubstr("1.0 MiB STUCK"));
   EXPECT_THAT(table, HasSubstr("a \"quoted\"\\tname")) << "escaped";
   EXPECT_THAT(table, Not(HasSubstr("for clients")));
@@ -290,7 +298,9 @@ TEST(StatusTextTest, TableAndAbsentNameWhoIsDown) {
   wire::StatusReply forging = SomeStatus();
   forging.mutable_sessions(0)->set_name("x\n7        forged");
   forging.mutable_workers(1)->mutable_state()->mutable_failure()->set_message("a\nb\x1b[2J");
+  forging.mutable_workers(0)->mutable_state()->mutable_claim()->set_client("y\nisland0 forged");
   EXPECT_THAT(ToTable(forging), HasSubstr("x\\n7        forged"));
+  EXPECT_THAT(ToTable(forging), HasSubstr("(y\\nisland0 forged)"));
   EXPECT_THAT(ToTable(forging), HasSubstr("a\\nb\\x1b[2J\n"));
   EXPECT_THAT(ToTable({}), HasSubstr("no sessions"));
 }

@@ -195,8 +195,8 @@ void ReadController(Reader& reader, const toml::table& root, ClusterConfig& conf
     return reader.Complain(node->source(), "controller must be a table: [controller]");
   reader.Keys(*table, {"callback_hold", "client_silence", "collective_limit", "collectives",
                        "compile_limit", "compiler_memory", "compilers", "control_port",
-                       "front_door_port", "host", "late_after", "latency_request", "orphan_limit",
-                       "quarantine", "session_wait", "worker_wait"});
+                       "front_door_port", "host", "isolation", "late_after", "latency_request",
+                       "orphan_limit", "quarantine", "session_wait", "worker_wait"});
   reader.Host(*table, "host", config.controller_host);
   reader.Integer(*table, "control_port", 1, 65535, config.control_port);
   reader.Integer(*table, "front_door_port", 1, 65535, config.front_door_port);
@@ -212,6 +212,8 @@ void ReadController(Reader& reader, const toml::table& root, ClusterConfig& conf
   reader.Integer(*table, "callback_hold", 1, kWaitMaxS, config.callback_hold_s);
   reader.Integer(*table, "quarantine", 0, kQuarantineMaxS, config.quarantine_s);
   reader.OneOf(*table, "collectives", {"xla", kOwnCollectives}, config.collectives);
+  reader.OneOf(*table, "isolation", {kNoIsolation, kProcessIsolation}, config.isolation);
+  config.compilers.caches = config.isolation == kNoIsolation;
   reader.Boolean(*table, "latency_request", config.latency_request);
   if (config.control_port == config.front_door_port) {
     reader.Complain(table->source(),

@@ -23,6 +23,10 @@ inline constexpr uint32_t kCollectiveLimitMaxS = 540;
 // Whose collectives the programs inside a worker have, unless the user asks for the device runtime's ("xla").
 inline constexpr char kOwnCollectives[] = "gangway";
 
+// Of the sessions of different owners: they share workers, or no process of a worker or compiler.
+inline constexpr char kNoIsolation[] = "none";
+inline constexpr char kProcessIsolation[] = "process";
+
 struct HostWorker {
   std::string host = "127.0.0.1";  // where peers reach its data port
   uint32_t devices = 1;
@@ -44,6 +48,7 @@ struct CompilerChoice {
   uint32_t count = 2;                    // processes; all but the first run on demand
   std::optional<uint64_t> memory_bytes;  // of each; 0 = no limit; not set = PlanCompiler decides
   uint32_t limit_s = 600;                // of one program's compile
+  bool caches = true;                    // on disk, over all sessions
 };
 
 struct ClusterConfig {
@@ -59,6 +64,7 @@ struct ClusterConfig {
   uint32_t callback_hold_s = 120;
   uint32_t quarantine_s = 600;  // of programs that end workers; 0 = none
   std::string collectives = kOwnCollectives;
+  std::string isolation = kNoIsolation;
   CompilerChoice compilers;
   bool latency_request = true;           // held by all processes (base/latency_request.h)
   std::optional<uint64_t> memory_bytes;  // per device; 0 = no limit; not set = PlanWorker decides

@@ -42,6 +42,7 @@ orphan_limit = 6
 callback_hold = 7
 quarantine = 0
 collectives = "xla"
+isolation = "process"
 latency_request = false
 [[island]]
 workers = [ { host = "a.example", devices = 4 }, { host = "::2", devices = 2, data_port = 7002 } ]
@@ -70,6 +71,8 @@ workers = [ { } ]
   EXPECT_EQ(config->callback_hold_s, 7u);
   EXPECT_EQ(config->quarantine_s, 0u);
   EXPECT_EQ(config->collectives, "xla");
+  EXPECT_EQ(config->isolation, kProcessIsolation);
+  EXPECT_FALSE(config->compilers.caches) << "what a compiler writes, others must not read";
   EXPECT_FALSE(config->latency_request);
   EXPECT_EQ(config->Shape(), (std::vector<std::vector<uint32_t>>{{4, 2}, {1}}));
   EXPECT_EQ(config->DevicesMax(), 4u);
@@ -110,6 +113,7 @@ TEST(ConfigTest, MistakesAreNamedByLine) {
       {"[controller]\nhost = \"a/b\"" + island, "2", "without a port"},
       {"[controller]\ncollectives = \"nccl\"" + island, "2", "one of \"xla\", \"gangway\""},
       {"[controller]\ncollectives = true" + island, "2", "text in quotes"},
+      {"[controller]\nisolation = \"vm\"" + island, "2", "one of \"none\", \"process\""},
       {"[controller]\nlatency_request = 0" + island, "2", "true or false"},
       {"controller = 1" + island, "1", "[controller]"},
       {"", "1", "no island is declared"},

@@ -80,6 +80,9 @@ absl::Status ControlPlane::StartController() {
   controller.core.epoch = NewEpoch();
   controller.core.workers = DeclareWorkers(options_);
   controller.core.own_collectives = options_.own_collectives;
+  controller.core.isolates = options_.isolates;
+  controller.core.compiles.isolates = options_.isolates;
+  controller.terms.set_isolated(options_.isolates);
   controller.core.scheduler_wait_max = options_.worker_wait_max;
   controller.core.blame.quarantine_time = options_.quarantine_time;
   for (const auto& [island, where] : options_.remote_schedulers)

@@ -30,6 +30,7 @@ struct ControlPlaneOptions {
   std::vector<std::vector<uint32_t>> islands;         // device count of each worker
   std::map<uint32_t, std::string> remote_schedulers;  // island -> address of a separate scheduler
   uint64_t budget_bytes = 0;                          // per device; 0 = no limit
+  bool isolates = false;  // sessions of different owners share no worker and no compiler process
   bool own_collectives = false;  // Gangway's instead of the device runtime's, where both can
   bool latency_request = false;  // the cluster's processes hold it (base/latency_request.h)
   std::shared_ptr<MemoryBudget> memory;  // what the controller holds for clients; null: no limit

@@ -149,6 +149,7 @@ absl::StatusOr<std::string> HeadFromConfig(const std::string& path, HeadOptions&
   head.callback_hold_max = std::chrono::seconds(config.callback_hold_s);
   head.quarantine_time = std::chrono::seconds(config.quarantine_s);
   head.own_collectives = config.collectives == kOwnCollectives;
+  head.isolates = config.isolation == kProcessIsolation;
   head.latency_request &= config.latency_request;
   return config.ControlAddress();
 }

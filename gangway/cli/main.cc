@@ -107,6 +107,17 @@ void AddCollectives(CLI::App* command, std::string& collectives) {
       ->capture_default_str();
 }
 
+void AddIsolation(CLI::App* command, std::string& isolation) {
+  command
+      ->add_option(
+          "--isolation", isolation,
+          "of sessions: none, or process: sessions of different owners share no worker and "
+          "no compiler process. A session belongs to its client's certificate, if it has "
+          "one, else to nobody else")
+      ->check(CLI::IsMember({kNoIsolation, kProcessIsolation}))
+      ->capture_default_str();
+}
+
 void AddLatencyRequest(CLI::App* command, bool& wanted) {
   command->add_flag_callback(
       "--no-latency-request", [&wanted] { wanted = false; },
@@ -160,6 +171,7 @@ void AddUp(CLI::App& app, UpOptions& up, int& result) {
       ->check(CLI::Range(1, 4096));
   AddCompilers(command, up.compilers);
   AddCollectives(command, up.collectives);
+  AddIsolation(command, up.isolation);
   AddLatencyRequest(command, up.latency_request);
   command->add_flag("--separate-schedulers", up.separate_schedulers,
                     "run each island's scheduler in its own process, not in the controller's");
@@ -236,6 +248,7 @@ struct Uniform {
   uint32_t islands = 1, workers = 1, devices = 1;
   bool separate_schedulers = false;
   std::string collectives = kOwnCollectives;
+  std::string isolation = kNoIsolation;
 };
 
 void AddAccess(CLI::App* command, AccessFiles& access) {
@@ -378,6 +391,7 @@ void AddRoles(CLI::App& app, HeadOptions& head, Uniform& uniform, AccessFiles& a
   command->add_option("--compilers", head.compilers);
   command->add_option("--compile-limit", compilers.limit_s);
   AddCollectives(command, uniform.collectives);
+  AddIsolation(command, uniform.isolation);
   head.latency_request = true;
   AddLatencyRequest(command, head.latency_request);
   command->add_flag("--separate-schedulers", uniform.separate_schedulers);
@@ -389,6 +403,7 @@ void AddRoles(CLI::App& app, HeadOptions& head, Uniform& uniform, AccessFiles& a
     for (uint32_t i = 0; uniform.separate_schedulers && i < uniform.islands; ++i)
       head.remote_schedulers[i] = "an address that its supervisor chose";
     head.own_collectives = uniform.collectives == kOwnCollectives;
+    head.isolates = uniform.isolation == kProcessIsolation;
     head.welcome_max = std::chrono::seconds(waits.session_s);
     head.worker_wait_max = std::chrono::seconds(waits.worker_s);
     head.late_after = std::chrono::seconds(waits.late_s);

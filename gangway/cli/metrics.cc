@@ -55,6 +55,10 @@ void AddWorkers(const wire::StatusReply& status, Families& families) {
   auto& draining = families.Gauge("worker_draining", "1: the worker takes no new work");
   for (const auto& worker : status.workers())
     Set(draining, worker.state().draining() ? 1 : 0, {{"worker", name(worker)}});
+  auto& claimed =
+      families.Gauge("worker_claimed", "1: only the sessions of one owner may use the worker");
+  for (const auto& worker : status.workers())
+    Set(claimed, worker.state().has_claim() ? 1 : 0, {{"worker", name(worker)}});
   auto devices = [&](const char* metric, const char* help, auto value) {
     auto& family = families.Gauge(metric, help);
     for (const auto& worker : status.workers()) {

@@ -515,8 +515,9 @@ compiler::OpenBackend OpenLarger(const device::PjrtOptions& pjrt) {
 // A spare ends with its link: the head lets it go when it has had no work.
 int ExitOfCompiler(const absl::Status& ended, bool spare) {
   if (ended.ok()) return 0;
-  if (!spare || IsLasting(ended)) return Fail(ended);
-  spdlog::info("this spare ends: {}", std::string(ended.message()));
+  const bool let_go = spare || absl::IsCancelled(ended);
+  if (!let_go || IsLasting(ended)) return Fail(ended);
+  spdlog::info("this compiler ends: {}", std::string(ended.message()));
   return RestartPolicy::kBlameless;
 }
 
@@ -553,7 +554,7 @@ int RunCompilerRole(const CompilerRoleOptions& options) {
   compiler.index = options.index;
   if (options.index > 0) compiler.name = absl::StrCat("compiler", options.index);
   compiler.plugin_path = options.plugin;
-  if (!options.cache_folder.empty()) compiler.cache_folder = options.cache_folder;
+  compiler.cache_folder = options.cache_folder;
   std::stop_source stop;
   static Thread* const waits = new Thread("gw-signals", [stop]() mutable {  // ends with the process
     WaitForStop();

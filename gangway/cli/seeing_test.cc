@@ -158,6 +158,7 @@ TEST(MetricsTest, StatusBecomesFamilies) {
   worker.mutable_state()->mutable_worker()->set_index(3);
   worker.mutable_state()->mutable_worker()->add_devices(0);
   worker.mutable_state()->add_stuck()->set_device(0);
+  worker.mutable_state()->mutable_claim()->set_session(4);
   worker.add_devices()->set_bytes(77);
   status.add_sessions()->set_arrays(4);
   status.add_sessions()->set_arrays(5);
@@ -175,6 +176,7 @@ TEST(MetricsTest, StatusBecomesFamilies) {
   EXPECT_EQ(values["gangway_device_bytes"], 77);
   EXPECT_EQ(values["gangway_device_stuck"], 1);
   EXPECT_EQ(values["gangway_worker_draining"], 0);
+  EXPECT_EQ(values["gangway_worker_claimed"], 1);
   EXPECT_EQ(values["gangway_arrays"], 9);
   EXPECT_EQ(values["gangway_sessions"], 2);
   EXPECT_EQ(values["gangway_frames_from_clients_total"], 12);

@@ -69,6 +69,15 @@ Json DataJson(const wire::DataBytes& data) {
 
 const char* UpOrDown(bool up) { return up ? "up" : "down"; }
 
+// Null: no owner's sessions have claimed the worker.
+Json ClaimJson(const wire::WorkerState& state) {
+  if (!state.has_claim()) return nullptr;
+  return {{"owner", state.claim().owner()},
+          {"session", state.claim().session()},
+          {"client", state.claim().client()},
+          {"for_ms", state.claim().for_ms()}};
+}
+
 Json WorkerJson(const WorkerStatus& worker) {
   const wire::WorkerState& state = worker.state();
   Json devices = Json::array();
@@ -86,6 +95,7 @@ Json WorkerJson(const WorkerStatus& worker) {
           {"incarnation", state.worker().incarnation()},
           {"state", UpOrDown(state.up())},
           {"draining", state.draining()},
+          {"claim", ClaimJson(state)},
           {"nodes", worker.nodes()},
           {"data_bytes", DataJson(worker.data())},
           {"devices", std::move(devices)}};
@@ -177,6 +187,12 @@ std::string ToTable(const wire::StatusReply& status) {
       if (IsStuck(state, device.device())) absl::StrAppend(&devices, " STUCK");
     }
     absl::StrAppend(&text, devices, "\n");
+    if (state.has_claim()) {
+      const wire::WorkerClaim& claim = state.claim();
+      absl::StrAppendFormat(&text, "%-18s %-6s claimed by %s for %d s, first by session %d (%s)\n",
+                            "", "", ShownName(claim.owner()), claim.for_ms() / 1000,
+                            claim.session(), ShownName(claim.client()));
+    }
     const wire::DataBytes& data = worker.data();
     if (data.ByteSizeLong() == 0) continue;
     absl::StrAppendFormat(

@@ -208,9 +208,9 @@ std::vector<ChildSpec> CompilerChildren(const CompilerChoice& compilers, uint32_
                                          "--devices",  absl::StrCat(devices),
                                          "--threads",  absl::StrCat(threads),
                                          "--plugin",   plugin,
-                                         "--cache",    CacheFolder(dir),
                                          "--scratch",  scratch,
                                          "--memory",   absl::StrCat(memory)};
+    if (compilers.caches) compiler.insert(compiler.end(), {"--cache", CacheFolder(dir)});
     compiler.insert(compiler.end(), access.begin(), access.end());
     children.push_back({.name = name,
                         .command =
@@ -256,6 +256,7 @@ std::vector<std::string> HeadCommand(const UpOptions& options, const StateDir& d
   for (std::string& flag : FrontDoorSocket(dir)) head.push_back(std::move(flag));
   if (options.separate_schedulers) head.emplace_back("--separate-schedulers");
   add("--collectives", options.collectives);
+  add("--isolation", options.isolation);
   if (!options.latency_request) head.emplace_back("--no-latency-request");
   return head;
 }
@@ -272,11 +273,13 @@ std::vector<ChildSpec> Children(const UpOptions& options, const StateDir& dir) {
   const uint32_t workers = options.islands * options.workers;
   const WorkerMemory memory =
       PlanWorker(HostMemoryBytes(), workers, options.devices, options.plugin, options.memory_bytes);
+  CompilerChoice compilers = options.compilers;
+  compilers.caches = options.isolation == kNoIsolation;
   std::vector<ChildSpec> children;
   children.push_back(
       {"head", [head = HeadCommand(options, dir)](const std::string&) { return head; }});
   for (ChildSpec& compiler :
-       CompilerChildren(options.compilers, options.devices, threads, options.plugin, dir,
+       CompilerChildren(compilers, options.devices, threads, options.plugin, dir,
                         {"--token-file", dir.File(TokenFile(wire::ROLE_COMPILER))}))
     children.push_back(std::move(compiler));
   for (uint32_t island = 0; island < options.islands; ++island) {

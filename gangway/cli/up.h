@@ -44,6 +44,7 @@ struct UpOptions {
   device::DeviceMemory device_memory;           // that each worker's plugin takes
   bool separate_schedulers = false;             // each a process of its own
   std::string collectives = kOwnCollectives;
+  std::string isolation = kNoIsolation;
   CompilerChoice compilers;
   bool latency_request = true;  // held by all processes (base/latency_request.h)
   bool detach = false;

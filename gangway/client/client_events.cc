@@ -40,6 +40,9 @@ void ClientImpl::OnEvents(wire::SessionEvents& events) {
                    event.worker_state().failure().message());
         host_callbacks_.TellOfWorkers();
         break;
+      case wire::SessionEvent::kAdmitted:
+        data_links_->Admit({event.admitted().island(), event.admitted().index()});
+        break;
       case wire::SessionEvent::kProgress:
         OnProgress(event.progress());
         break;

@@ -145,6 +145,7 @@ void ClientImpl::OnWelcome(const wire::HelloReply& reply) {
     options.epoch = reply.epoch();
     options.session = SessionId(reply.session());
     options.token = reply.data_token();
+    options.awaits_admission = reply.isolated();
     options.on_shard = [this](const wire::Bulk& bulk) { OnShard(bulk); };
     options.on_place = [this](uint64_t fetch, uint32_t shard, std::shared_ptr<const char> bytes,
                               size_t size) { OnPlace(fetch, shard, std::move(bytes), size); };

@@ -83,6 +83,28 @@ TEST_F(ClientTest, ConnectsAndKnowsTheCluster) {
   EXPECT_EQ(hello.epoch(), 7u);
 }
 
+TEST_F(ClientTest, IsolatedItConnectsToWorkersThatHaveAdmittedIt) {
+  cluster_.reply.set_isolated(true);
+  Open();
+  const std::string data = "abcd";
+  Arrival<int> released;
+  client_->Push(client_->Upload(5, Spec({0}, 4)), 0, data, [&] { released.Set(0); });
+  cluster_.controller().Ops(1);
+  EXPECT_TRUE(cluster_.worker(0).frames().empty());
+  wire::SessionEvent event;
+  event.mutable_admitted()->set_island(0);
+  cluster_.controller().SendEvent(event);
+  ASSERT_TRUE(cluster_.worker(0).WaitHellos(1));
+  EXPECT_EQ(cluster_.worker(0).Chunks(1).at(0).bytes().data(), data);
+  released.Get();
+  wire::SessionEvent again;  // another process of it
+  again.mutable_worker_state()->set_up(true);
+  *again.mutable_worker_state()->mutable_worker() = ScriptedCluster::Worker(0, 2);
+  cluster_.controller().SendEvent(again);
+  EXPECT_TRUE(cluster_.worker(0).WaitHellos(2));
+  EXPECT_TRUE(cluster_.worker(1).frames().empty());
+}
+
 TEST_F(ClientTest, RefusedSilentAndAbsentControllersAreErrors) {
   *cluster_.reply.mutable_failure() =
       wire::MakeFailure(absl::StatusCode::kFailedPrecondition, "wrong version");

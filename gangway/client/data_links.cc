@@ -68,7 +68,13 @@ void DataLinks::SetWorker(const wire::Worker& worker, bool up, const std::string
                         absl::UnavailableError(
                             why_down.empty() ? "the controller reports it as down" : why_down)));
   }
-  if (reachable) Dial(key);
+  if (reachable && MayDial(to)) Dial(key);
+}
+
+void DataLinks::Admit(WorkerKey key) {
+  auto it = workers_.find(key);
+  if (closed_ || it == workers_.end() || std::exchange(it->second.admits, true)) return;
+  if (it->second.up && it->second.attempt == nullptr && options_.awaits_admission) Dial(key);
 }
 
 void DataLinks::Add(WorkerKey key, Push push) {
@@ -419,7 +425,7 @@ bool DataLinks::Watch(const std::set<WorkerKey>& awaited) {
 void DataLinks::Look(WorkerKey key, Clock::time_point now, Clock::duration stood_still) {
   WorkerLink& to = workers_[key];
   const std::shared_ptr<Attempt> attempt = to.attempt;
-  if (!to.up) return;
+  if (!to.up || !MayDial(to)) return;
   const auto silent_for = [](std::chrono::milliseconds limit) {
     return absl::UnavailableError(absl::StrCat("nothing came from it for ", limit.count(), " ms"));
   };

@@ -89,6 +89,8 @@ class DataLinks {
     uint64_t epoch = 0;
     SessionId session;
     std::string token;  // of the session, for the workers
+    bool awaits_admission =
+        false;  // links are opened to workers that have admitted the session only
     std::chrono::milliseconds connect_limit{2000};
     std::chrono::milliseconds retry_first{20};  // doubled each time
     int attempts = 6;  // failures in a row until the retry interval is fixed
@@ -115,6 +117,9 @@ class DataLinks {
   // Takes a worker's state from the controller. A new incarnation drops the old link and the pushes
   // queued for it. `why_down`: in what is told of a loss; empty: unknown.
   void SetWorker(const wire::Worker& worker, bool up, const std::string& why_down = "");
+
+  // The worker takes the session's links.
+  void Admit(WorkerKey worker);
 
   // Sends as the link permits. Drops a push for a process that is gone: the cluster fails its
   // array. Keeps a push for the next process until that is up.
@@ -202,6 +207,7 @@ class DataLinks {
     wire::Worker worker;
     Incarnation previous;  // the incarnation before this one
     bool up = false;
+    bool admits = false;               // this session's links, if that is awaited
     int failures = 0;                  // consecutive
     Clock::time_point down_since;      // without a link that has been welcomed
     int hellos = 0;                    // sent to this incarnation
@@ -216,6 +222,7 @@ class DataLinks {
   };
 
   static bool IsFor(const WorkerLink& worker, const Destination& to);
+  bool MayDial(const WorkerLink& to) const { return to.admits || !options_.awaits_admission; }
   void Dial(WorkerKey key);
   void HangUp(WorkerLink& to, const absl::Status& reason);
   void Dialed(WorkerKey key, const std::shared_ptr<Attempt>& attempt,

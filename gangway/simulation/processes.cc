@@ -135,6 +135,7 @@ void Processes::RunHead(Life& life) {
        ++island)
     options.remote_schedulers[island] = SchedulerAddress(island);
   options.budget_bytes = options_.budget_bytes;
+  options.isolates = options_.isolates;
   options.worker_wait_max = options_.worker_wait_max;
   options.memory_wait_max = options_.memory_wait_max;
   options.token = kToken;

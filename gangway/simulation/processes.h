@@ -32,6 +32,7 @@ struct ProcessesOptions {
   uint64_t budget_bytes = 0;                   // per device; 0: no limit
   uint64_t staging_bytes = uint64_t{1} << 30;  // of a worker
   std::chrono::milliseconds worker_wait_max{20000}, memory_wait_max{30000};
+  bool isolates = false;  // sessions of different owners share no worker and no compiler process
   std::chrono::milliseconds restart_delay{200};
   transport::SimNetworkOptions network;
   // Sees the bytes on a device of a worker after each change.

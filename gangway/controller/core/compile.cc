@@ -91,6 +91,7 @@ void Controller::OnCompile(SessionId id, Session& session, wire::CompileOp& op, 
   PendingCompile compile;
   compile.session = id;
   compile.handle = op.executable();
+  compile.owner = claims_.OwnerOf(id);
   Executable executable;
   wire::FailureRef failure = PlaceExecutable(op, executable, compile.request);
   if (!failure && (op.executable() == 0 || session.executables.contains(op.executable()))) {
@@ -98,6 +99,7 @@ void Controller::OnCompile(SessionId id, Session& session, wire::CompileOp& op, 
         StatusCode::kInvalidArgument,
         absl::StrCat("executable handle ", op.executable(), " is 0 or in use already")));
   }
+  if (!failure) failure = Claim(id, session, executable.devices, now, actions);
   if (failure) return FailCompile(compile, *failure, actions);
   uint64_t request = next_request_++;
   executable.id = ExecutableId(next_executable_++);

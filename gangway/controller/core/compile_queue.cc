@@ -65,7 +65,7 @@ void CompileQueue::Add(PendingCompile compile, Time now, CompileActions& actions
   share.program_bytes += bytes;
   program_bytes_ += bytes;
   waiting_[compile.session].push_back(request);
-  to_look_up_.push_back(request);
+  if (!limits_.isolates) to_look_up_.push_back(request);
   compiles_[request].compile = std::move(compile);
   Pump(now, actions);
 }
@@ -91,11 +91,12 @@ void CompileQueue::Pump(Time now, CompileActions& actions) {
   for (uint32_t i = 0; i < processes_.size(); ++i) Fill(i, now, actions);
   LookUp(actions);
   AskForSpares(now, actions);
+  if (limits_.isolates) TakeFromOwners(now, actions);
 }
 
 void CompileQueue::Fill(uint32_t compiler, Time now, CompileActions& actions) {
   Process& process = processes_[compiler];
-  while (process.free()) {
+  while (process.free() && !MakesRoom(compiler, now)) {
     const auto request = TakeTurn(compiler, now);
     if (!request) return;
     auto entry = compiles_.find(*request);
@@ -108,14 +109,28 @@ void CompileQueue::Fill(uint32_t compiler, Time now, CompileActions& actions) {
     entry->second.state = State::kRunning;
     entry->second.compiler = compiler;
     process.running = request;
+    if (limits_.isolates && !process.owner) {
+      process.owner = compile.owner;
+      process.owned_since = now;
+    }
     process.since = now;
     process.unwanted_since.reset();
     actions.to_compilers.emplace_back(compiler, compile.request);
   }
 }
 
-// Whether this process may compile it, if it is free. Where a spare does not start, the others take all.
+bool CompileQueue::IsForeign(const Entry& entry, uint32_t compiler) const {
+  const std::optional<Owner>& owner = processes_[compiler].owner;
+  return owner && *owner != entry.compile.owner;
+}
+
+// Whether this process may compile it, if it is free.
 bool CompileQueue::MayRun(const Entry& entry, uint32_t compiler, Time now) const {
+  return !IsForeign(entry, compiler) && MayTake(entry, compiler, now);
+}
+
+// Likewise, if it had compiled for no other owner. Where a spare does not start, the others take all.
+bool CompileQueue::MayTake(const Entry& entry, uint32_t compiler, Time now) const {
   const auto usable =
       std::ranges::count_if(processes_, [](const Process& process) { return !process.overdue; });
   if (usable <= 1) return true;
@@ -209,6 +224,59 @@ bool CompileQueue::NeedsSpare(uint32_t compiler, Time now) const {
   });
 }
 
+// For each program that no process of its owner's, and none that starts, will take, another owner's process without work
+// makes room.
+void CompileQueue::TakeFromOwners(Time now, CompileActions& actions) {
+  for (const auto& [session, own] : waiting_) {
+    const Entry& entry = compiles_.at(own.front());
+    if (Awaits(entry, now)) continue;
+    std::optional<uint32_t> longest;
+    for (uint32_t i = 0; i < processes_.size(); ++i) {
+      const Process& process = processes_[i];
+      if (!process.free() || !IsForeign(entry, i) || !MayTake(entry, i, now)) continue;
+      if (!longest || process.since < processes_[*longest].since) longest = i;
+    }
+    if (longest) EndAtEase(*longest, "another owner's program needs a compiler", actions);
+  }
+}
+
+// Whether a process that may compile it will come or become free.
+bool CompileQueue::Awaits(const Entry& entry, Time now) const {
+  for (uint32_t i = 0; i < processes_.size(); ++i) {
+    const Process& process = processes_[i];
+    if (process.overdue || !MayTake(entry, i, now)) continue;
+    const bool comes = process.ending || (!process.up && (i == 0 || process.asked_for));
+    if (comes || (process.up && !IsForeign(entry, i))) return true;
+  }
+  return false;
+}
+
+// Whether it takes no other program, since its turn is over.
+bool CompileQueue::MakesRoom(uint32_t compiler, Time now) const {
+  const Process& process = processes_[compiler];
+  if (!process.owner || now - process.owned_since < limits_.owner_turn) return false;
+  return std::ranges::any_of(waiting_, [&](const auto& own) {
+    const Entry& entry = compiles_.at(own.second.front());
+    return IsForeign(entry, compiler) && MayTake(entry, compiler, now) && !Awaits(entry, now);
+  });
+}
+
+void CompileQueue::EndAtEase(uint32_t compiler, std::string why, CompileActions& actions) {
+  processes_[compiler].ending = true;
+  actions.end_compilers.push_back({.compiler = compiler, .why = std::move(why), .at_ease = true});
+}
+
+// What it still compiles is wanted by no session.
+void CompileQueue::EndOwner(const Owner& owner, Time now, CompileActions& actions) {
+  for (uint32_t i = 0; i < processes_.size(); ++i) {
+    const Process& process = processes_[i];
+    if (!process.takes() || process.owner != owner) continue;
+    constexpr char kWhy[] = "the last session of its owner has ended";
+    process.running ? End(i, kWhy, actions) : EndAtEase(i, kWhy, actions);
+  }
+  Pump(now, actions);
+}
+
 // No process has room, or starts.
 bool CompileQueue::AllAtWork() const {
   return std::ranges::none_of(processes_, [](const Process& process) {
@@ -236,6 +304,9 @@ std::optional<PendingCompile> CompileQueue::OnResult(uint32_t compiler,
   if (entry == compiles_.end()) return std::nullopt;
   std::optional<PendingCompile> answered;
   const State state = entry->second.state;
+  // A process that a program has taken over answers for what it was asked, and for no other session.
+  const bool asked = state == State::kLookup || state == State::kRunning;
+  if (!asked || entry->second.compiler != compiler) return std::nullopt;
   if (result.not_cached()) {
     if (state != State::kLookup) return std::nullopt;
     looking_up_bytes_ -= entry->second.bytes();
@@ -448,9 +519,7 @@ void CompileQueue::OnTimeOf(uint32_t compiler, Time now, CompileActions& actions
   } else if (process.running && now >= process.since + limits_.compile_max) {
     FailLate(compiler, now, actions);
   } else if (const auto ease = EaseOf(compiler); ease && now >= *ease) {
-    process.ending = true;
-    actions.end_compilers.push_back(
-        {.compiler = compiler, .why = "the spare compiler had no work", .at_ease = true});
+    EndAtEase(compiler, "the spare compiler had no work", actions);
   }
 }
 

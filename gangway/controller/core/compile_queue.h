@@ -11,6 +11,10 @@
 //
 // The compilers are asked to look waiting programs up in the cache: a cached program does not wait for a turn.
 //
+// Where owners are isolated, a process belongs to the first owner whose program it compiles. It is replaced once that
+// owner's last session has ended. If another owner's program finds no process, it is also replaced once it has no work,
+// or between two programs after `owner_turn`.
+//
 // A compile that passes `compile_max` fails, and its process is replaced. One that no session waits for any more is
 // dropped; if it already runs, it has `unwanted_max` before its process is replaced, which counts against no program,
 // and `unwanted_in_the_way_max` if others wait and no process is free.
@@ -28,6 +32,7 @@
 #include <vector>
 
 #include "gangway/base/ids.h"
+#include "gangway/controller/core/claims.h"
 #include "gangway/controller/core/compile_blame.h"
 #include "gangway/wire/wire.pb.h"
 
@@ -49,6 +54,9 @@ struct CompileLimits {
   std::chrono::milliseconds spare_after{1000};
   std::chrono::milliseconds spare_idle{60000};
   std::chrono::milliseconds spare_start_max{10000};  // then compiles no longer wait for it
+  bool isolates = false;  // a process compiles for one owner only, and nothing is looked up
+  std::chrono::milliseconds owner_turn{
+      2000};  // then it makes room for another owner that has no process
   CompileBlameLimits blame;
 };
 
@@ -57,6 +65,7 @@ struct PendingCompile {
   uint64_t handle = 0;
   wire::CompileRequest request;
   Time since;
+  Owner owner;
 };
 
 struct CompilerEnd {
@@ -94,6 +103,8 @@ class CompileQueue {
   // No session waits for it any more. True: it was still pending.
   bool Forget(uint64_t request, Time now, CompileActions& actions);
   void ForgetSession(SessionId session, Time now, CompileActions& actions);
+  // The last session of the owner has ended, and was forgotten: its processes make room for the next owner's.
+  void EndOwner(const Owner& owner, Time now, CompileActions& actions);
 
   std::optional<Time> next_deadline() const;
   bool compiler_up(uint32_t compiler) const { return processes_[compiler].up; }
@@ -119,6 +130,8 @@ class CompileQueue {
     std::optional<uint64_t> running;     // still held by the process, wanted or not
     Time since;                          // since when it runs, or the process has no work
     std::optional<Time> unwanted_since;  // of `running`
+    std::optional<Owner> owner;          // that it compiles for, where owners share none
+    Time owned_since;
     bool takes() const { return up && !ending; }
     bool free() const { return takes() && !running; }
   };
@@ -126,6 +139,12 @@ class CompileQueue {
   void Pump(Time now, CompileActions& actions);
   void Fill(uint32_t compiler, Time now, CompileActions& actions);
   bool MayRun(const Entry& entry, uint32_t compiler, Time now) const;
+  bool MayTake(const Entry& entry, uint32_t compiler, Time now) const;
+  bool IsForeign(const Entry& entry, uint32_t compiler) const;
+  void TakeFromOwners(Time now, CompileActions& actions);
+  bool Awaits(const Entry& entry, Time now) const;
+  bool MakesRoom(uint32_t compiler, Time now) const;
+  void EndAtEase(uint32_t compiler, std::string why, CompileActions& actions);
   int RankOf(const Entry& entry, Time now) const;
   std::optional<uint64_t> TakeTurn(uint32_t compiler, Time now);
   void LookUp(CompileActions& actions);

@@ -49,7 +49,8 @@ class CompileQueueTest : public ::testing::Test {
     wire::CompileResult result;
     result.set_request(request);
     result.set_not_cached(not_cached);
-    return Result(result);
+    const auto& on = ran_on_.contains(request) ? ran_on_ : looked_up_on_;
+    return Result(result, on.contains(request) ? on.at(request) : 0);
   }
   uint64_t Result(const wire::CompileResult& result, uint32_t compiler = 0) {
     auto answered = queue_->OnResult(compiler, result, now_, actions_);

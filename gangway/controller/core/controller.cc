@@ -13,6 +13,7 @@ Controller::Controller(ControllerConfig config)
     : config_(std::move(config)),
       compiles_(config_.compiles),
       blame_(config_.blame),
+      claims_(config_.isolates, config_.workers.size()),
       compiler_process_ids_(std::max(1u, config_.compiles.compilers)) {
   for (const wire::Worker& worker : config_.workers) {
     islands_.resize(std::max<size_t>(islands_.size(), worker.island() + 1));
@@ -44,6 +45,7 @@ void Controller::Step(Event event, Time now, Actions& actions) {
     Session& session = sessions_[opened->session];
     session.name = opened->name;
     session.wants_ends = opened->wants_ends;
+    claims_.Open(opened->session, Owner(opened->certificate, opened->session));
   } else if (auto* lost = std::get_if<SessionLost>(&event)) {
     OnSessionLost(lost->session, now, actions);
   } else if (auto* there = std::get_if<SchedulerUp>(&event)) {
@@ -104,14 +106,16 @@ void Controller::OnSessionLost(SessionId id, Time now, Actions& actions) {
   progressed_.erase(id);
   sessions_.erase(it);
   Take(compiles, actions);
+  EndClaims(id, now, actions);
 }
 
-void Controller::FillStatus(wire::StatusReply& reply) const {
+void Controller::FillStatus(Time now, wire::StatusReply& reply) const {
   reply.set_epoch(config_.epoch);
   const bool compiler_up = compiles_.compiler_up(0);
   reply.set_compiler_up(compiler_up);
   reply.set_compiler_process_id(compiler_up ? compiler_process_ids_[0] : 0);
-  for (const WorkerInfo& worker : workers_) {
+  for (size_t i = 0; i < workers_.size(); ++i) {
+    const WorkerInfo& worker = workers_[i];
     wire::WorkerState* state = reply.add_workers()->mutable_state();
     *state->mutable_worker() = worker.declared;
     state->set_up(worker.up);
@@ -119,6 +123,7 @@ void Controller::FillStatus(wire::StatusReply& reply) const {
     if (worker.failure) *state->mutable_failure() = *worker.failure;
     *state->mutable_stuck() = worker.stuck;
     state->set_draining(worker.draining());
+    FillClaim(i, now, *state);
   }
   for (uint32_t i = 0; i < islands_.size(); ++i) {
     if (!islands_[i].remote) continue;

@@ -36,6 +36,7 @@
 
 #include "gangway/base/ids.h"
 #include "gangway/controller/core/blame.h"
+#include "gangway/controller/core/claims.h"
 #include "gangway/controller/core/compile_queue.h"
 #include "gangway/controller/core/node_ends.h"
 #include "gangway/controller/core/sequencer.h"
@@ -63,12 +64,15 @@ struct ControllerConfig {
   std::function<std::string()> new_token;
   Reach program_reach = Reach::kIsland;
   bool own_collectives = false;  // Gangway's also inside of a worker, where they are to be had
+  bool isolates =
+      false;  // sessions of different owners share no worker and no compiler (isolation.cc)
 };
 
 struct SessionOpened {
   SessionId session;
   std::string name;
   bool wants_ends = false;  // Hello.wants_ends
+  std::string certificate;  // of its client; empty: none
 };
 struct FromClient {
   SessionId session;
@@ -140,17 +144,22 @@ class Controller {
   std::optional<Time> next_deadline() const;
 
   // All but the devices' bytes, which the schedulers know.
-  void FillStatus(wire::StatusReply& reply) const;
+  void FillStatus(Time now, wire::StatusReply& reply) const;
   // Adds the waits that are known here, and rewrites `request` for the schedulers: an array becomes
   // the gang that produces it. False: the schedulers need not be asked.
   bool Explain(wire::WhyRequest& request, Time now, wire::WhyReply& reply) const;
-  // What a new session sees: the declared workers that are up, except those that an operator drained or that are about
-  // to leave; and the names of what is absent.
-  void FillTopology(wire::Topology& topology) const;
-  // Names of the schedulers and undrained workers that are down or about to leave; empty if none.
-  std::string AbsentWorkers() const;
+  // What a new session sees: the declared workers that are up, except those that an operator drained, that are about
+  // to leave or that another owner has claimed; and the names of what is absent.
+  void FillTopology(wire::Topology& topology, const Owner& owner = {}) const;
+  // Names of the schedulers and undrained workers that are down or about to leave; empty if none. Not those that an
+  // owner other than this has claimed.
+  std::string AbsentWorkers(const Owner& owner = {}) const;
   // Whether one of these workers has not been up since the start.
   bool AwaitsFirstStart() const;
+  // Whether one of them is being replaced after its owner's last session, which was not before `since`.
+  bool AwaitsReplacement(const Owner& owner, Time since) const;
+  // The workers that other owners have claimed, and by which session; empty if none.
+  std::string ClaimedByOthers(const Owner& owner) const;
   std::optional<wire::Failure> CheckDrain(const wire::DrainRequest& request) const;
 
   // Adds the island's workers to the terms of its scheduler.
@@ -266,8 +275,10 @@ class Controller {
     bool up = false;
     std::optional<wire::Failure> failure;
     google::protobuf::RepeatedPtrField<wire::StuckDevice> stuck;
-    bool drained = false;  // by an operator, until undone
-    bool leaving = false;  // this incarnation was told to end
+    bool drained = false;              // by an operator, until undone
+    bool leaving = false;              // this incarnation was told to end
+    std::optional<uint64_t> replaced;  // the incarnation that is to make room for the next
+    Time replaced_at;
     bool draining() const { return drained || leaving; }
     bool absent() const { return !drained && (!up || leaving); }
   };
@@ -284,7 +295,7 @@ class Controller {
   // ops.cc: operations of a session.
   void OnOp(SessionId id, Session& session, wire::Op& op, Time now, Actions& actions);
   void CountRefused(SessionId id, Session& session, const wire::FailureRef& why);
-  void OnUpload(SessionId id, Session& session, wire::UploadOp& op, Actions& actions);
+  void OnUpload(SessionId id, Session& session, wire::UploadOp& op, Time now, Actions& actions);
   void OnAbandon(Session& session, wire::AbandonOp& op, Actions& actions);
   void OnCall(SessionId id, Session& session, const wire::CallOp& op, Time now, Actions& actions);
   // The arrays that a call names. Those that it puts together itself belong to this.
@@ -299,7 +310,7 @@ class Controller {
   wire::FailureRef CheckLaunch(const Executable& executable, const wire::CallOp& op, Time now);
   wire::FailureRef FindDonated(const Executable& executable, const wire::CallOp& op,
                                const Arguments& arguments, std::vector<uint32_t>& donated) const;
-  void OnCopy(SessionId id, Session& session, const wire::CopyOp& op, Actions& actions);
+  void OnCopy(SessionId id, Session& session, const wire::CopyOp& op, Time now, Actions& actions);
   wire::FailureRef CheckCopy(const Session& session, uint64_t source, int shards) const;
   void CopyOne(SessionId id, Session& session, const wire::CopyOp& op, int index, Actions& actions);
   void OnFetch(SessionId id, Session& session, const wire::FetchOp& op, Actions& actions);
@@ -394,6 +405,17 @@ class Controller {
   wire::FailureRef CheckOpen(const google::protobuf::RepeatedField<uint32_t>& devices) const;
   wire::FailureRef CheckOpen(const std::vector<DeviceId>& devices) const;
   wire::FailureRef Refusal(DeviceId device) const;
+
+  // isolation.cc: workers that only one owner's sessions may use. Every operation that gives a worker work claims it.
+  template <typename Devices>
+  wire::FailureRef Claim(SessionId id, const Session& session, const Devices& devices, Time now,
+                         Actions& actions);
+  wire::FailureRef ForeignClaim(const Owner& owner, DeviceId device, Time now) const;
+  void EndClaims(SessionId id, Time now, Actions& actions);
+  void ReplaceWorker(size_t worker, const Owner& owner, Time now, Actions& actions);
+  void AdmitAgain(uint32_t island);
+  static std::string ClaimText(const Claims::Claim& claim);
+  void FillClaim(size_t worker, Time now, wire::WorkerState& state) const;
   void Settle(StorageId storage, Actions& actions);
   void FinishAwait(SessionId session_id, Session& session, uint64_t await, Actions& actions);
   void ReportProgress(Actions& actions);
@@ -409,6 +431,7 @@ class Controller {
   Sequencer sequencer_;
   CompileQueue compiles_;
   Blame blame_;
+  Claims claims_;
   std::set<SessionId> progressed_;                            // sessions whose Progress is due
   std::vector<std::pair<uint64_t, Array>> pending_bindings_;  // scratch of OnCall
   bool ending_ = false;                                       // DrainAll

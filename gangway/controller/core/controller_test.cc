@@ -597,7 +597,7 @@ TEST_F(RemoteSchedulerTest, AnIslandWhoseSchedulerGoesIsLostAndNothingElse_ER1_E
   EXPECT_THAT(controller_->AbsentWorkers(),
               testing::AllOf(HasSubstr("island0/scheduler"), HasSubstr("island0/worker1")));
   wire::StatusReply status;
-  controller_->FillStatus(status);
+  controller_->FillStatus(now_, status);
   EXPECT_FALSE(status.schedulers(0).up());
   EXPECT_EQ(status.schedulers(1).process_id(), 101u);
 }
@@ -729,7 +729,7 @@ TEST_F(ControllerTest, ASessionsEndFreesAllThatItOwned_OB2) {
   EXPECT_EQ(controller_->storage_count(), 0u);
   EXPECT_EQ(controller_->node_count(), 0u);
   wire::StatusReply status;
-  controller_->FillStatus(status);
+  controller_->FillStatus(now_, status);
   EXPECT_EQ(status.sessions_size(), 1);
 }
 

@@ -22,10 +22,11 @@ std::optional<wire::Failure> Controller::CheckDrain(const wire::DrainRequest& re
                    " is not declared; `gangway status` lists the workers"));
 }
 
-std::string Controller::AbsentWorkers() const {
+std::string Controller::AbsentWorkers(const Owner& owner) const {
   std::string absent = AbsentSchedulers();
-  for (const WorkerInfo& worker : workers_) {
-    if (!worker.absent()) continue;
+  for (size_t i = 0; i < workers_.size(); ++i) {
+    const WorkerInfo& worker = workers_[i];
+    if (!worker.absent() || claims_.Foreign(i, owner) != nullptr) continue;
     absl::StrAppend(&absent, absent.empty() ? "" : ", ", "island", worker.declared.island(),
                     "/worker", worker.declared.index());
   }

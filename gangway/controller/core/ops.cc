@@ -60,11 +60,11 @@ void Controller::OnOp(SessionId id, Session& session, wire::Op& op, Time now, Ac
     case wire::Op::kCompile:
       return OnCompile(id, session, *op.mutable_compile(), now, actions);
     case wire::Op::kUpload:
-      return OnUpload(id, session, *op.mutable_upload(), actions);
+      return OnUpload(id, session, *op.mutable_upload(), now, actions);
     case wire::Op::kCall:
       return OnCall(id, session, op.call(), now, actions);
     case wire::Op::kCopy:
-      return OnCopy(id, session, op.copy(), actions);
+      return OnCopy(id, session, op.copy(), now, actions);
     case wire::Op::kRegroup:
       return OnRegroup(id, session, op.regroup(), actions);
     case wire::Op::kFetch:
@@ -109,7 +109,8 @@ void Controller::CountRefused(SessionId id, Session& session, const wire::Failur
   progressed_.insert(id);
 }
 
-void Controller::OnUpload(SessionId id, Session& session, wire::UploadOp& op, Actions& actions) {
+void Controller::OnUpload(SessionId id, Session& session, wire::UploadOp& op, Time now,
+                          Actions& actions) {
   wire::FailureRef failure = CheckDevices(op.spec().devices());
   if (!failure) failure = CheckOpen(op.spec().devices());
   if (!failure) failure = CheckRoom(session.pending, config_.pending_nodes_max);
@@ -134,6 +135,7 @@ void Controller::OnUpload(SessionId id, Session& session, wire::UploadOp& op, Ac
         StatusCode::kInvalidArgument,
         absl::StrCat("an array with shards of ", op.spec().shard_bytes(), " bytes cannot exist"));
   }
+  if (!failure) failure = Claim(id, session, op.spec().devices(), now, actions);
   if (failure) {
     CountRefused(id, session, failure);
     BindFailure(id, session, op.array(), failure, actions);
@@ -291,6 +293,7 @@ wire::FailureRef Controller::FindDonated(const Executable& executable, const wir
 // Whether programs of this kind may be launched at all.
 wire::FailureRef Controller::CheckLaunch(const Executable& executable, const wire::CallOp& op,
                                          Time now) {
+  if (auto closed = CheckOpen(executable.devices)) return closed;
   if (auto blamed = blame_.Check(*executable.launched, now)) return wire::Share(*std::move(blamed));
   if (!executable.info.calls_host() || op.callback_depth() < wire::kCallbackDepthMax)
     return nullptr;
@@ -316,9 +319,9 @@ void Controller::OnCall(SessionId id, Session& session, const wire::CallOp& op, 
   }
   Arguments arguments;
   if (!failure) failure = CheckCall(session, found->second, op, arguments);
-  if (!failure) failure = CheckOpen(found->second.devices);
   if (!failure) failure = CheckLaunch(found->second, op, now);
   if (!failure) failure = FindDonated(found->second, op, arguments, donated);
+  if (!failure) failure = Claim(id, session, found->second.devices, now, actions);
   if (failure) {
     CountRefused(id, session, failure);
     for (uint64_t handle : op.results()) BindFailure(id, session, handle, failure, actions);
@@ -375,7 +378,8 @@ void Controller::OnCall(SessionId id, Session& session, const wire::CallOp& op, 
 }
 
 // The devices are checked once, however many arrays go there.
-void Controller::OnCopy(SessionId id, Session& session, const wire::CopyOp& op, Actions& actions) {
+void Controller::OnCopy(SessionId id, Session& session, const wire::CopyOp& op, Time now,
+                        Actions& actions) {
   wire::FailureRef refused = CheckDevices(op.devices());
   if (!refused) refused = CheckOpen(op.devices());
   if (!refused && op.memory_kind().size() > kMemoryKindBytesMax) {
@@ -386,6 +390,7 @@ void Controller::OnCopy(SessionId id, Session& session, const wire::CopyOp& op, 
   for (int i = 0; i < op.sources_size() && i < op.results_size(); ++i) {
     wire::FailureRef failure = refused;
     if (!failure) failure = CheckCopy(session, op.sources(i), op.devices_size());
+    if (!failure) failure = Claim(id, session, op.devices(), now, actions);
     if (!failure) {
       CopyOne(id, session, op, i, actions);
     } else {

@@ -204,12 +204,14 @@ void Controller::OnWorkerState(wire::WorkerState& state, Time now, Actions& acti
   it->stuck.Swap(state.mutable_stuck());
   const uint64_t incarnation = state.worker().incarnation();
   if (it->up && state.up() && it->declared.incarnation() == incarnation) return;
+  if (state.up() && it->replaced == incarnation) return;  // it was sent before its scheduler knew
   it->up = state.up();
   it->leaving = false;
   it->failure.reset();
   if (state.has_failure()) wire::Clip(*state.mutable_failure());
   if (state.has_failure()) it->failure = state.failure();
   if (state.up()) {
+    it->replaced.reset();
     it->process_id = state.process_id();
     it->declared.set_incarnation(incarnation);
     it->declared.set_data_address(state.worker().data_address());

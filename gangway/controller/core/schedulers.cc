@@ -51,6 +51,7 @@ void Controller::OnSchedulerDown(const SchedulerDown& down, Time now, Actions& a
   IslandState& island = islands_[down.island];
   island.up = false;
   for (const auto& [id, load] : island.loads) *island.held.emplace_back().mutable_load() = load;
+  AdmitAgain(down.island);
   wire::Failure lost = wire::MakeFailure(
       absl::StatusCode::kDataLoss,
       absl::StrCat(SchedulerName(down.island), ", which ordered all work of its island, ",

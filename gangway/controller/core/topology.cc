@@ -46,12 +46,19 @@ std::string Describe(const wire::Worker& worker) {
 
 }  // namespace
 
-void Controller::FillTopology(wire::Topology& topology) const {
+void Controller::FillTopology(wire::Topology& topology, const Owner& owner) const {
   if (std::string schedulers = AbsentSchedulers(); !schedulers.empty())
     topology.add_absent(std::move(schedulers));
-  for (const WorkerInfo& worker : workers_) {
-    if (worker.absent()) *topology.add_absent() = Describe(worker.declared);
-    if (worker.absent() || worker.drained) continue;
+  for (size_t i = 0; i < workers_.size(); ++i) {
+    const WorkerInfo& worker = workers_[i];
+    const Claims::Claim* foreign = worker.drained ? nullptr : claims_.Foreign(i, owner);
+    if (foreign != nullptr) {
+      *topology.add_absent() =
+          absl::StrCat(Describe(worker.declared), ", claimed by ", ClaimText(*foreign));
+    } else if (worker.absent()) {
+      *topology.add_absent() = Describe(worker.declared);
+    }
+    if (foreign != nullptr || worker.absent() || worker.drained) continue;
     *topology.add_workers() = worker.declared;
     wire::Worker& described = *topology.mutable_workers()->rbegin();
     if (topology.platform().empty()) {

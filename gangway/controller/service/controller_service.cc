@@ -95,6 +95,7 @@ absl::StatusOr<std::unique_ptr<transport::Endpoint>> ControllerService::Welcome(
                                   .sender = NewSender(link),
                                   .name = hello.name(),
                                   .wants_ends = hello.wants_ends(),
+                                  .owner = Owner(link->peer().certificate, SessionId(key)),
                                   .since = Clock::now()};
       Say(absl::StrCat("session ", key, " opens for ", hello.name()));
       for (const auto wait : {options_.absent_max, options_.welcome_max}) {
@@ -204,40 +205,64 @@ void ControllerService::RefuseScheduler(uint32_t index) {
 
 // How long a client waits for missing workers. A controller that has just started gives them the time to register.
 std::chrono::milliseconds ControllerService::AbsenceMax(Clock::time_point now,
-                                                        const wire::Topology& topology) const {
+                                                        const Seen& seen) const {
   const bool is_starting = now - started_ < options_.welcome_max && core_.AwaitsFirstStart();
-  if (topology.workers().empty() || is_starting) return options_.welcome_max;
+  if (seen.topology.workers().empty() || is_starting || seen.awaits_replacement)
+    return options_.welcome_max;
   return std::min(options_.absent_max, options_.welcome_max);
 }
 
+ControllerService::Seen ControllerService::See(const Owner& owner) const {
+  Seen seen;
+  core_.FillTopology(seen.topology, owner);
+  seen.absent = core_.AbsentWorkers(owner);
+  seen.awaits_replacement = core_.AwaitsReplacement(owner, Clock::now() - options_.welcome_max);
+  return seen;
+}
+
+// Why a client that sees no worker gets no session. `waits_no_more`: its time is over. Nullopt: it may wait.
+std::optional<wire::Failure> ControllerService::RefuseClient(const Owner& owner, const Seen& seen,
+                                                             bool waits_no_more) const {
+  const std::string claimed = core_.ClaimedByOthers(owner);
+  if (seen.absent.empty() && claimed.empty()) {
+    return wire::MakeFailure(absl::StatusCode::kUnavailable,
+                             "all workers of the cluster are being drained",
+                             "`gangway drain --undo` takes them back into use.");
+  }
+  if (!waits_no_more) return std::nullopt;
+  const std::string waited = absl::StrCat(options_.welcome_max.count(), " ms");
+  if (claimed.empty()) {
+    return wire::MakeFailure(
+        absl::StatusCode::kUnavailable,
+        absl::StrCat("these declared workers have been missing for ", waited, ": ", seen.absent),
+        "See `gangway status` and the workers' logs.");
+  }
+  return wire::MakeFailure(
+      absl::StatusCode::kUnavailable,
+      absl::StrCat("no worker was free for ", waited,
+                   ", since this cluster isolates its sessions: ", "claimed are ", claimed,
+                   seen.absent.empty() ? "" : "; missing are ", seen.absent),
+      "Start again once one of these sessions has ended, or raise --session-wait.");
+}
+
 void ControllerService::WelcomeClients() {
-  const std::string absent = core_.AbsentWorkers();
-  wire::Topology topology;
-  core_.FillTopology(topology);
+  std::optional<Seen> of_all;  // unless owners see different workers
   const auto now = Clock::now();
-  const auto absence_max = AbsenceMax(now, topology);
   std::vector<std::pair<SessionId, wire::Failure>> refused;
   for (auto& [session, client] : clients_) {
     if (client.welcomed) continue;
-    if (absent.empty() && topology.workers().empty()) {
-      refused.emplace_back(session,
-                           wire::MakeFailure(absl::StatusCode::kUnavailable,
-                                             "all workers of the cluster are being drained",
-                                             "`gangway drain --undo` takes them back into use."));
-    } else if (absent.empty()) {
+    if (!of_all || options_.core.isolates) of_all = See(client.owner);
+    const Seen& seen = *of_all;
+    const bool waits_no_more = now - client.since >= AbsenceMax(now, seen);
+    if (seen.topology.workers().empty()) {
+      auto failure = RefuseClient(client.owner, seen, waits_no_more);
+      if (failure) refused.emplace_back(session, *std::move(failure));
+    } else if (seen.absent.empty()) {
       SendWelcome(session, client);
-    } else if (now - client.since < absence_max) {
-      continue;
-    } else if (!topology.workers().empty()) {
+    } else if (waits_no_more) {
       Say(absl::StrCat("session ", session, " starts without ",
-                       absl::StrJoin(topology.absent(), ", ")));
+                       absl::StrJoin(seen.topology.absent(), ", ")));
       SendWelcome(session, client);
-    } else {
-      refused.emplace_back(
-          session, wire::MakeFailure(absl::StatusCode::kUnavailable,
-                                     absl::StrCat("these declared workers have been missing for ",
-                                                  options_.welcome_max.count(), " ms: ", absent),
-                                     "See `gangway status` and the workers' logs."));
     }
   }
   for (auto& [session, failure] : refused) {
@@ -253,12 +278,13 @@ void ControllerService::WelcomeClients() {
 void ControllerService::SendWelcome(SessionId session, ClientLink& client) {
   client.welcomed = true;
   NameTrace(TraceNameOf::kSession, session.number(), client.name);
-  Step(SessionOpened{session, client.name, client.wants_ends});
+  Step(SessionOpened{session, client.name, client.wants_ends, client.link->peer().certificate});
   wire::Frame frame = NewReply();
   wire::HelloReply* reply = frame.mutable_hello_reply();
   reply->set_session(session.number());
   reply->set_data_token(transport::DataToken(options_.data_key, session));
-  core_.FillTopology(*reply->mutable_topology());
+  core_.FillTopology(*reply->mutable_topology(), client.owner);
+  reply->set_isolated(options_.core.isolates);
   (void)client.link->Send(std::move(frame));  // on_closed reports a closed link
 }
 
@@ -425,7 +451,7 @@ void ControllerService::FinishStatus(uint64_t probe) {
   if (query.session != SessionId()) return FinishUsage(query);
   wire::Frame frame;
   wire::StatusReply* reply = frame.mutable_status_reply();
-  core_.FillStatus(*reply);
+  core_.FillStatus(Clock::now(), *reply);
   reply->set_messages_received(frames_received_);
   reply->set_messages_sent(frames_sent_);
   (*reply->mutable_counters())["frames_from_clients"] = frames_received_;

@@ -72,6 +72,7 @@ class ControllerService {
     std::unique_ptr<transport::PacedSender> sender;  // on `link`
     std::string name;
     bool wants_ends = false;
+    Owner owner;
     bool welcomed = false;
     Clock::time_point since;
     wire::SessionEvents batch;  // of this round
@@ -163,7 +164,16 @@ class ControllerService {
   void SendCompile(uint32_t compiler, wire::CompileRequest request);
   void OnClosed(wire::Role role, uint64_t key, const absl::Status& why);
   void WelcomeClients();
-  std::chrono::milliseconds AbsenceMax(Clock::time_point now, const wire::Topology& topology) const;
+  // What sessions of one owner may use now.
+  struct Seen {
+    wire::Topology topology;
+    std::string absent;
+    bool awaits_replacement = false;  // of what is absent
+  };
+  Seen See(const Owner& owner) const;
+  std::optional<wire::Failure> RefuseClient(const Owner& owner, const Seen& seen,
+                                            bool waits_no_more) const;
+  std::chrono::milliseconds AbsenceMax(Clock::time_point now, const Seen& seen) const;
   void SendWelcome(SessionId session, ClientLink& client);
   void OnStatusRequest(uint64_t tool);
   void OnUsage(uint32_t island, const wire::Usage& usage);

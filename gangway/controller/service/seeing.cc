@@ -35,7 +35,7 @@ void ControllerService::Trace(TraceQuery asked) {
   frame.mutable_trace_request()->set_probe(probe);
   frame.mutable_trace_request()->set_asker(TraceProcess());
   wire::StatusReply status;
-  core_.FillStatus(status);
+  core_.FillStatus(Clock::now(), status);
   for (const auto& worker : status.workers())
     query.missing.insert(WorkerName(worker.state().worker()));
   for (IslandLink& island : islands_) {
@@ -122,7 +122,9 @@ void ControllerService::ExplainClients(wire::WhyReply& reply) const {
     wait.set_session(session.number());
     wait.set_program(client.name);
     wait.set_reason(wire::Wait::REASON_WORKERS_ABSENT);
-    wait.add_workers(core_.AbsentWorkers());
+    wait.add_workers(core_.AbsentWorkers(client.owner));
+    if (const std::string claimed = core_.ClaimedByOthers(client.owner); !claimed.empty())
+      wait.add_workers(absl::StrCat("claimed by others: ", claimed));
     auto waited =
         std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - client.since);
     wait.set_waited_ms(static_cast<uint64_t>(waited.count()));

@@ -60,6 +60,10 @@ void Island::OnItem(wire::IslandItem& item, Time now, Actions& actions) {
         SendToWorkers({item.leave().index()}, item, actions);
       }
       return;
+    case wire::IslandItem::kAdmitSession:
+      return OnAdmitSession(item.admit_session(), actions);
+    case wire::IslandItem::kReplaceWorker:
+      return OnReplaceWorker(*item.mutable_replace_worker(), actions);
     case wire::IslandItem::kProbe:
       return OnProbe(item.probe(), actions);
     default:
@@ -493,8 +497,30 @@ void Island::OnEndSession(SessionId session, Time now, Actions& actions) {
   }
   wire::IslandItem item;
   item.mutable_end_session()->set_session(session.number());
-  for (uint32_t worker = 0; worker < workers_.size(); ++worker)
+  for (uint32_t worker = 0; worker < workers_.size(); ++worker) {
+    workers_[worker].admitted.erase(session);
     SendToWorkers({worker}, item, actions);
+  }
+}
+
+void Island::OnAdmitSession(const wire::AdmitSession& admit, Actions& actions) {
+  if (admit.index() >= workers_.size()) return;
+  workers_[admit.index()].admitted.insert(SessionId(admit.session()));
+  wire::IslandItem item;
+  *item.mutable_admit_session() = admit;
+  SendToWorkers({admit.index()}, std::move(item), actions);
+}
+
+// What follows waits for the next process, as for a worker that is down.
+void Island::OnReplaceWorker(wire::ReplaceWorker& replace, Actions& actions) {
+  if (replace.index() >= workers_.size()) return;
+  const Incarnation incarnation = workers_[replace.index()].incarnation;
+  if (incarnation == Incarnation()) return;
+  WorkerDown down{.worker = replace.index(),
+                  .incarnation = incarnation,
+                  .why = std::move(*replace.mutable_why())};
+  OnWorkerDown(down, actions);
+  actions.replaced.push_back(std::move(down));
 }
 
 void Island::OnReleasedElsewhere(wire::Released& released) {

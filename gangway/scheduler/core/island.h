@@ -101,6 +101,8 @@ struct Actions {
   std::vector<std::string>
       notices;  // log lines: stuck devices, late gangs, missed deadlines (TM-1)
   std::vector<ExecutableId> unloaded;  // no Load of these comes any more
+  // Processes that get nothing more, and whose links are to be closed. Items for them come before.
+  std::vector<WorkerDown> replaced;
 };
 
 class Island {
@@ -247,6 +249,7 @@ class Island {
     Ordinal alone;                  // the one that runs alone; 0 = none
     bool launches_awaited = false;  // the next one that ends lets a node go on
     bool ending = false;            // it was told to end
+    std::set<SessionId> admitted;   // whose data streams each of its processes takes
   };
 
   struct DeviceState {
@@ -285,6 +288,8 @@ class Island {
   void OnFree(const wire::Free& free, Actions& actions);
   void OnFreeShards(const Shards& shards, Actions& actions);
   void OnEndSession(SessionId session, Time now, Actions& actions);
+  void OnAdmitSession(const wire::AdmitSession& admit, Actions& actions);
+  void OnReplaceWorker(wire::ReplaceWorker& replace, Actions& actions);
   void OnReleasedElsewhere(wire::Released& released);
   void OnTurn(const wire::Ordinals& turn);
   void OnReleaseOfSpanning(const wire::Release& release, Time now, Actions& actions);

@@ -75,6 +75,12 @@ void Island::OnWorkerUp(WorkerUp& event, Time now, Actions& actions) {
   }
   memory_freed_ = true;  // its devices may have more than before
   SendToWorkers({index}, std::move(open), actions);
+  for (SessionId session : worker.admitted) {
+    wire::IslandItem item;
+    item.mutable_admit_session()->set_index(index);
+    item.mutable_admit_session()->set_session(session.number());
+    SendToWorkers({index}, std::move(item), actions);
+  }
   for (const auto& [id, executable] : executables_) {
     const std::vector<uint32_t> workers = WorkersOf(executable.load);
     if (std::ranges::find(workers, index) == workers.end()) continue;

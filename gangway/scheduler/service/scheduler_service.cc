@@ -17,6 +17,9 @@
 namespace gangway::scheduler {
 namespace {
 
+constexpr std::chrono::seconds kReplacedMax{
+    2};  // until the next process of a worker has registered
+
 // Records a step's decisions in the flight recorder.
 void Record(const Actions& actions, uint32_t island, Time now) {
   for (const auto& [worker, item] : actions.to_workers) {
@@ -138,6 +141,7 @@ void SchedulerService::Begin(const wire::HelloReply& reply) {
   epoch_ = reply.epoch();
   data_key_ = reply.data_key();
   cluster_holds_latency_ = reply.latency_request();
+  isolated_ = reply.island().isolated();
   if (cluster_holds_latency_ && options_.latency_request) latency_.Use(loop_);
   config_.island = options_.island;
   config_.budget_bytes = reply.island().budget_bytes();
@@ -296,6 +300,7 @@ absl::Status SchedulerService::Register(uint32_t index,
   reply.mutable_hello_reply()->set_protocol_version(wire::kProtocolVersion);
   reply.mutable_hello_reply()->set_data_key(data_key_);
   reply.mutable_hello_reply()->set_latency_request(cluster_holds_latency_);
+  reply.mutable_hello_reply()->set_isolated(isolated_);
   GANGWAY_RETURN_IF_ERROR(link->Send(std::move(reply)));
   WorkerLink& worker = workers_[index];
   worker.link = link;
@@ -389,6 +394,25 @@ void SchedulerService::LoseWorker(WorkerDown down) {
   AdmitNewcomer(worker);
 }
 
+// A worker whose link closes ends its process. One that cannot, since it stands still, is ended by its supervisor.
+void SchedulerService::ReplaceWorker(const WorkerDown& down) {
+  WorkerLink& worker = workers_[down.worker];
+  if (!worker.link || worker.incarnation != down.incarnation) return;
+  Say(absl::StrCat("island", options_.island, "/worker", down.worker,
+                   " is down: ", down.why.message()));
+  worker.batch.Clear();
+  const auto link = std::exchange(worker.link, nullptr);
+  worker.sender.reset();
+  worker.incarnation = {};
+  link->Close(wire::ToStatus(down.why));
+  loop_->PostAt(Clock::now() + kReplacedMax,
+                [this, alive = alive_, index = down.worker, process_id = worker.process_id] {
+                  if (*alive && !workers_[index].link && options_.on_silent)
+                    options_.on_silent(process_id);
+                });
+  AdmitNewcomer(down.worker);
+}
+
 void SchedulerService::OnPulse(Clock::time_point now, Clock::duration stood_still) {
   WatchController(now, stood_still);
   for (uint32_t worker = 0; worker < workers_.size(); ++worker) {
@@ -441,6 +465,7 @@ void SchedulerService::Step(Event event) {
     Say(absl::StrCat("island", options_.island, ": ", notice));
   unloaded_.insert(unloaded_.end(), actions.unloaded.begin(), actions.unloaded.end());
   for (wire::Report& report : actions.to_controller) *reports_.add_reports() = std::move(report);
+  for (const WorkerDown& down : actions.replaced) ReplaceWorker(down);
   Arm();
 }
 

@@ -110,6 +110,7 @@ class SchedulerService {
   void AfterReports(const absl::Status& sent);
   void OnWorkerClosed(uint32_t worker, Incarnation incarnation, const absl::Status& why);
   void LoseWorker(WorkerDown down);
+  void ReplaceWorker(const WorkerDown& down);
   void Say(const std::string& event);
 
   EventLoop* const loop_;
@@ -119,6 +120,7 @@ class SchedulerService {
   uint64_t epoch_ = 0;
   std::string data_key_;                // workers check clients' data tokens with it
   bool cluster_holds_latency_ = false;  // HelloReply.latency_request
+  bool isolated_ = false;               // IslandTerms.isolated
   IslandConfig config_;
   std::unique_ptr<Island> island_;
   LatencyHold latency_{&LatencyRequest::OfProcess()};

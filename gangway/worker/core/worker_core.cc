@@ -68,6 +68,8 @@ void WorkerCore::On(ItemArrived& event) {
     case wire::IslandItem::kLeave:  // handled by the service
     case wire::IslandItem::kWaitCheck:
     case wire::IslandItem::kEndWorker:
+    case wire::IslandItem::kAdmitSession:
+    case wire::IslandItem::kReplaceWorker:
       return;
     case wire::IslandItem::kReleased:  // between controller and scheduler
     case wire::IslandItem::kAdmit:

@@ -89,6 +89,19 @@ void DataStreams::SetKey(std::string key) {
   }
 }
 
+void DataStreams::Admit(SessionId session) {
+  if (!isolated_ || ended_.contains(session) || !admitted_.insert(session).second) return;
+  std::vector<std::pair<uint64_t, std::vector<wire::Frame>>> early;
+  for (auto& [id, stream] : streams_) {
+    if (stream.awaits != session) continue;
+    stream.awaits = {};
+    early.emplace_back(id, std::exchange(stream.early, {}));
+  }
+  for (auto& [id, frames] : early) {
+    for (wire::Frame& frame : frames) OnFrame(id, std::move(frame));
+  }
+}
+
 void DataStreams::OnWritable(uint64_t id) {
   auto stream = streams_.find(id);
   if (stream == streams_.end()) return;
@@ -102,6 +115,10 @@ void DataStreams::OnFrame(uint64_t id, wire::Frame frame) {
   auto entry = streams_.find(id);
   if (entry == streams_.end()) return;  // already rejected
   Stream& stream = entry->second;
+  if (stream.awaits != SessionId()) {
+    return Refuse(id, absl::FailedPreconditionError(absl::StrCat(
+                          "Session ", stream.awaits, " is not admitted to this worker yet.")));
+  }
   if (key_.empty()) {
     if (stream.early.size() < kEarlyFramesMax) return stream.early.push_back(std::move(frame));
     return Refuse(id,
@@ -112,7 +129,7 @@ void DataStreams::OnFrame(uint64_t id, wire::Frame frame) {
   if (stream.session == SessionId()) {
     if (!frame.has_hello())
       return Refuse(id, absl::InvalidArgumentError("The first frame must be a Hello."));
-    return OnHello(id, stream, frame.hello());
+    return OnHello(id, stream, std::move(frame));
   }
   if (stream.answers.size() >= kAnswersMax) {
     return Refuse(id, absl::ResourceExhaustedError(absl::StrCat("The client does not read the ",
@@ -128,7 +145,8 @@ void DataStreams::OnFrame(uint64_t id, wire::Frame frame) {
   }
 }
 
-void DataStreams::OnHello(uint64_t id, Stream& stream, const wire::Hello& hello) {
+void DataStreams::OnHello(uint64_t id, Stream& stream, wire::Frame frame) {
+  const wire::Hello& hello = frame.hello();
   if (absl::Status same = transport::CheckVersions(hello); !same.ok()) return Refuse(id, same);
   if (absl::Status own = transport::CheckCertificate(stream.link->peer(), hello); !own.ok())
     return Refuse(id, own);
@@ -146,6 +164,12 @@ void DataStreams::OnHello(uint64_t id, Stream& stream, const wire::Hello& hello)
   if (ended_.contains(session_id)) {
     return Refuse(
         id, absl::FailedPreconditionError(absl::StrCat("Session ", session_id, " has ended.")));
+  }
+  if (isolated_ &&
+      !admitted_.contains(session_id)) {  // the session's client may know before this worker
+    stream.awaits = session_id;
+    stream.early.push_back(std::move(frame));
+    return;
   }
   stream.session = session_id;
   stream.client = hello.name();
@@ -504,6 +528,7 @@ std::vector<UploadsMoved> DataStreams::TakeMoved() {
 
 void DataStreams::EndSession(SessionId session_id) {
   ended_.insert(session_id);
+  admitted_.erase(session_id);
   options_.staging->EndSession(session_id);
   if (ended_.size() > kEndedMax)
     ended_.erase(ended_.begin());  // the oldest, since session ids increase

@@ -73,6 +73,9 @@ class DataStreams {
   // The key that checks data tokens. Frames that arrive before it wait for it, since a client may
   // learn of this worker before the worker receives its own welcome.
   void SetKey(std::string key);
+  // From now on, streams of a session are taken once it is admitted, and wait for that as for a Hello. Before SetKey.
+  void Isolate() { isolated_ = true; }
+  void Admit(SessionId session);
 
   // The memory for shards that are fetched for this session.
   FetchedShard::Source MemoryFor(SessionId session);
@@ -110,9 +113,11 @@ class DataStreams {
   struct Stream {
     uint64_t id = 0;
     std::shared_ptr<transport::Link> link;
-    SessionId session;               // 0: no Hello yet
-    PeerStreams* owner = nullptr;    // of another worker's stream
-    std::vector<wire::Frame> early;  // arrived before the key
+    SessionId session;             // 0: no Hello yet
+    PeerStreams* owner = nullptr;  // of another worker's stream
+    std::vector<wire::Frame>
+        early;         // arrived before the key; the Hello alone if that came before its admission
+    SessionId awaits;  // the session that is not admitted yet; 0: none
     uint64_t sequence = 0;
     transport::SegmentExchange segments;
     transport::Lendings lent;         // fetched shards that the client may be reading
@@ -146,7 +151,7 @@ class DataStreams {
   };
 
   void OnFrame(uint64_t id, wire::Frame frame);
-  void OnHello(uint64_t id, Stream& stream, const wire::Hello& hello);
+  void OnHello(uint64_t id, Stream& stream, wire::Frame frame);
   void OnPeerHello(uint64_t id, Stream& stream, const wire::Hello& hello);
   void OnWritable(uint64_t id);
   void OnBulk(uint64_t id, Stream& stream, const wire::Bulk& bulk);
@@ -183,6 +188,8 @@ class DataStreams {
   const std::shared_ptr<FetchShare> fetched_;                // of all sessions
   std::unique_ptr<transport::DescriptorListener> listener_;  // null: no shared memory
   std::string key_;
+  bool isolated_ = false;
+  std::set<SessionId> admitted_;  // if isolated
   std::atomic<uint64_t> next_id_ = 1;
   std::map<uint64_t, Stream> streams_;
   std::map<SessionId, Session> sessions_;

@@ -160,6 +160,10 @@ void WorkerService::OnBatch(wire::IslandBatch batch) {
     }
     leaving_ |= item.has_leave();
     if (item.has_wait_check()) long_waits_.Check(item.wait_check());
+    if (item.has_admit_session()) {
+      streams_.Admit(SessionId(item.admit_session().session()));
+      continue;
+    }
     if (item.has_end_worker()) {
       MutexLock lock(end_mutex_);
       end_request_ = std::move(*item.mutable_end_worker());

@@ -70,6 +70,8 @@ class WorkerService {
 
   // On the loop.
   void OnBatch(wire::IslandBatch batch);
+  // Before SetDataKey.
+  void Isolate() { streams_.Isolate(); }
   void SetDataKey(std::string key) {
     transfers_.SetDataKey(key);
     peers_.streams().SetToken(transport::DataToken(key, kPeerSession));

@@ -603,5 +603,59 @@ TEST_F(UploadPlaceTest, WhoSpeaksOfAPlaceThatHeHasNotIsSentAway) {
   EXPECT_TRUE(data_inbox_.WaitClosed());
 }
 
+// --- Isolated sessions ---
+
+class IsolatedWorkerTest : public WorkerSimTest {
+ protected:
+  void SetUp() override {
+    isolated_ = true;
+    WorkerSimTest::SetUp();
+  }
+  void Admit(SessionId session) {
+    wire::IslandItem item;
+    item.mutable_admit_session()->set_session(session.number());
+    Item(item);
+  }
+  // The session whose stream is greeted next; 0: one is refused.
+  uint64_t NextGreeted() {
+    uint64_t session = 0;
+    EXPECT_TRUE(data_inbox_.Until([&](wire::Frame& frame) {
+      session = frame.hello_reply().session();
+      return frame.has_hello_reply();
+    }));
+    return session;
+  }
+};
+
+TEST_F(IsolatedWorkerTest, AStreamWaitsUntilItsSessionIsAdmitted) {
+  const SessionId other(kSession.number() + 1);
+  AskForStream(kSession);
+  const auto first = data_;
+  AskForStream(other);
+  Admit(other);
+  EXPECT_EQ(NextGreeted(), other.number()) << "the first one came before";
+  Admit(kSession);
+  EXPECT_EQ(NextGreeted(), kSession.number());
+}
+
+TEST_F(IsolatedWorkerTest, AStreamThatSendsMoreThanAHelloIsNotKept) {
+  AskForStream(kSession);
+  SendChunk({});
+  EXPECT_EQ(NextGreeted(), 0u);
+  EXPECT_TRUE(data_inbox_.WaitClosed());
+}
+
+TEST_F(IsolatedWorkerTest, AnEndedSessionIsNotAdmittedAgain) {
+  Admit(kSession);
+  OpenStream();
+  wire::IslandItem end;
+  end.mutable_end_session()->set_session(kSession.number());
+  Item(end);
+  EXPECT_TRUE(data_inbox_.WaitClosed());
+  Admit(kSession);
+  AskForStream(kSession);
+  EXPECT_EQ(NextGreeted(), 0u);
+}
+
 }  // namespace
 }  // namespace gangway::worker

@@ -119,6 +119,7 @@ class WorkerHarness : public testing::Test {
     wire::Frame reply;
     reply.mutable_hello_reply()->set_epoch(9);
     reply.mutable_hello_reply()->set_data_key(kDataKey);
+    reply.mutable_hello_reply()->set_isolated(isolated_);
     ASSERT_TRUE(control_->Send(reply).ok());
     OpenDevices();
   }
@@ -367,6 +368,7 @@ class WorkerHarness : public testing::Test {
   absl::Status ended_with_;
   int device_count_ = 0;
   bool welcome_late_ = false;  // the test calls Welcome() itself
+  bool isolated_ = false;      // sessions are admitted by the test
   wire::Hello hello_;
   wire::HelloReply data_reply_;
   std::map<uint64_t, wire::Failure> dones_;
