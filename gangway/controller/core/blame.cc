@@ -17,16 +17,25 @@ std::string Shown(const LaunchedProgram& program) {
                       program.name.empty() ? "" : absl::StrCat(" (", program.name, ")"));
 }
 
-std::string NameOf(SessionId session) { return absl::StrCat("session ", session); }
+// What an orphan is counted as.
+std::string OrphanOf(const LaunchedProgram& program) {
+  return absl::StrCat(program.hash, program.owner.has_certificate()
+                                        ? absl::StrCat(" of ", program.owner.Text())
+                                        : "");
+}
 
-wire::Failure Quarantined(const std::string& what, Time until, Time now) {
+wire::Failure Quarantined(const std::string& what, const std::string& advice, Time until,
+                          Time now) {
   const auto left = std::chrono::ceil<std::chrono::seconds>(until - now);
   return wire::MakeFailure(
       absl::StatusCode::kFailedPrecondition, what,
-      absl::StrCat("The workers' logs say how they ended. The quarantine ends in ", left.count(),
-                   " s, or when the cluster is restarted (gangway up "
-                   "--quarantine)."));
+      absl::StrCat(advice, " The quarantine ends in ", left.count(),
+                   " s, or when the cluster is restarted (gangway up --quarantine)."));
 }
+
+constexpr char kSeeLogs[] = "The workers' logs say how they ended.";
+constexpr char kLetItEnd[] =
+    "Let it end before you end its script, or give its loop a limit; a run that ends clears it.";
 
 }  // namespace
 
@@ -51,29 +60,52 @@ std::vector<std::string> Blame::OnDeath(const std::string& worker,
   }
   const LaunchedProgram& cause = *launches[0];
   const int deaths = programs_.Add(cause.hash, now);
-  const bool refused = sessions_.Add(NameOf(cause.session), now) >= limits_.session_deaths_max;
-  notices.push_back(absl::StrCat(worker, " ended while it executed program ", Shown(cause),
-                                 " of session ", cause.session, " and no other",
-                                 deaths >= limits_.program_deaths_max
-                                     ? ", again: this program is quarantined"
-                                     : ": its next run is alone",
-                                 refused ? ", and so are all programs of this session" : ""));
+  const bool refused = owners_.Add(cause.owner.Text(), now) >= limits_.owner_deaths_max;
+  notices.push_back(absl::StrCat(
+      worker, " ended while it executed program ", Shown(cause), " of session ", cause.session,
+      " and no other",
+      deaths >= limits_.program_deaths_max ? ", again: this program is quarantined"
+                                           : ": its next run is alone",
+      refused ? absl::StrCat(", and so is all that ", cause.owner.Text(), " runs") : ""));
   return notices;
 }
 
+std::string Blame::OnOrphan(const std::string& worker, const LaunchedProgram& program, Time now) {
+  const bool is_quarantined = orphans_.Add(OrphanOf(program), now) >= limits_.program_orphans_max;
+  const bool is_refused = program.owner.has_certificate() &&
+                          owners_.Add(program.owner.Text(), now) >= limits_.owner_deaths_max;
+  return absl::StrCat(
+      worker, " was restarted because of program ", Shown(program), " of session ", program.session,
+      ", which no session waited for", is_quarantined ? ", again: this program is quarantined" : "",
+      is_refused ? absl::StrCat(", and all that ", program.owner.Text(), " runs is refused") : "");
+}
+
+void Blame::OnGoodRun(const LaunchedProgram& program, bool alone) {
+  if (alone) programs_.Erase(program.hash);
+  if (!orphans_.empty()) orphans_.Erase(OrphanOf(program));
+}
+
 std::optional<wire::Failure> Blame::Check(const LaunchedProgram& program, Time now) const {
-  if (programs_.empty() && sessions_.empty()) return std::nullopt;
+  if (programs_.empty() && orphans_.empty() && owners_.empty()) return std::nullopt;
   if (const int deaths = programs_.CountOf(program.hash, now);
       deaths >= limits_.program_deaths_max) {
     return Quarantined(absl::StrCat("program ", Shown(program), " is quarantined: ", deaths,
                                     " workers have ended while they executed it"),
-                       programs_.LastOf(program.hash) + limits_.quarantine_time, now);
+                       kSeeLogs, programs_.LastOf(program.hash) + limits_.quarantine_time, now);
   }
-  const std::string session = NameOf(program.session);
-  if (const int deaths = sessions_.CountOf(session, now); deaths >= limits_.session_deaths_max) {
-    return Quarantined(absl::StrCat(session, " is quarantined: ", deaths,
-                                    " workers have ended while they executed its programs alone"),
-                       sessions_.LastOf(session) + limits_.quarantine_time, now);
+  const std::string orphan = OrphanOf(program);
+  if (const int ends = orphans_.CountOf(orphan, now); ends >= limits_.program_orphans_max) {
+    return Quarantined(
+        absl::StrCat("program ", Shown(program), " is quarantined: ", ends,
+                     " workers were restarted because it held a device and no session waited for "
+                     "it any more"),
+        kLetItEnd, orphans_.LastOf(orphan) + limits_.quarantine_time, now);
+  }
+  const std::string owner = program.owner.Text();
+  if (const int deaths = owners_.CountOf(owner, now); deaths >= limits_.owner_deaths_max) {
+    return Quarantined(absl::StrCat(owner, " is quarantined: ", deaths,
+                                    " workers have ended because of its programs alone"),
+                       kSeeLogs, owners_.LastOf(owner) + limits_.quarantine_time, now);
   }
   return std::nullopt;
 }

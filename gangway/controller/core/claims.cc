@@ -1,16 +1,7 @@
 // Implementation of claims.h.
 #include "gangway/controller/core/claims.h"
 
-#include "absl/strings/str_cat.h"
-
-#include "gangway/base/shown_name.h"
-
 namespace gangway::controller {
-
-std::string Owner::Text() const {
-  return certificate_.empty() ? absl::StrCat("session ", session_)
-                              : absl::StrCat("the certificate ", ShownName(certificate_));
-}
 
 void Claims::Open(SessionId session, Owner owner) {
   if (!isolates_) return;

@@ -5,7 +5,6 @@
 #define GANGWAY_CONTROLLER_CORE_CLAIMS_H_
 
 #include <chrono>
-#include <compare>
 #include <cstddef>
 #include <map>
 #include <optional>
@@ -16,26 +15,9 @@
 #include <vector>
 
 #include "gangway/base/ids.h"
+#include "gangway/controller/core/owner.h"
 
 namespace gangway::controller {
-
-// Whom a session belongs to: the name in its client's certificate or, without one, nobody but itself. A default owner
-// has no sessions.
-class Owner {
- public:
-  Owner() = default;
-  Owner(std::string_view certificate, SessionId session)
-      : certificate_(certificate), session_(certificate.empty() ? session : SessionId()) {}
-
-  std::string Text() const;  // for people
-
-  friend auto operator<=>(const Owner&, const Owner&) = default;
-  friend bool operator==(const Owner&, const Owner&) = default;
-
- private:
-  std::string certificate_;
-  SessionId session_;
-};
 
 class Claims {
  public:

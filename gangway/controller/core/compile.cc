@@ -90,8 +90,8 @@ void Controller::OnCompile(SessionId id, Session& session, wire::CompileOp& op, 
                            Actions& actions) {
   PendingCompile compile;
   compile.session = id;
+  compile.owner = session.owner;
   compile.handle = op.executable();
-  compile.owner = claims_.OwnerOf(id);
   Executable executable;
   wire::FailureRef failure = PlaceExecutable(op, executable, compile.request);
   if (!failure && (op.executable() == 0 || session.executables.contains(op.executable()))) {
@@ -101,6 +101,7 @@ void Controller::OnCompile(SessionId id, Session& session, wire::CompileOp& op, 
   }
   if (!failure) failure = Claim(id, session, executable.devices, now, actions);
   if (failure) return FailCompile(compile, *failure, actions);
+  compile.platform = workers_[devices_.at(executable.devices[0]).owner].declared.platform();
   uint64_t request = next_request_++;
   executable.id = ExecutableId(next_executable_++);
   executable.request = request;
@@ -173,7 +174,8 @@ void Controller::OnCompileResult(uint32_t compiler, wire::CompileResult& result,
   executable.launched =
       std::make_shared<const LaunchedProgram>(LaunchedProgram{.hash = result.info().fingerprint(),
                                                               .name = result.info().name(),
-                                                              .session = compile.session});
+                                                              .session = compile.session,
+                                                              .owner = session->second.owner});
   executable.ready = true;
   wire::SessionEvent event;
   event.mutable_compiled()->set_executable(compile.handle);

@@ -1,12 +1,12 @@
-// Which programs and sessions have ended compiler processes, and what that costs them. Pure.
+// Which programs and owners have ended compiler processes, and what that costs them. Pure.
 //
 // A program: the first end may have had another cause, so the program is compiled once more. If the process ends again,
 // the program is quarantined: refused for `quarantine_time` after that end, by its hash, for all sessions.
 //
-// A session, by its ends, which are forgotten `window` after the last: after the first, its programs are kept away from
+// An owner, by its ends, which are forgotten `window` after the last: after the first, its programs are kept away from
 // one compiler, which is for all others; after `deaths_last`, they are compiled after everybody's; after
 // `deaths_refused`, they are refused until `refusal_time` after the last end. A program that is compiled after it had
-// ended a process is taken off its session's count: the end had another cause.
+// ended a process is taken off its owner's count: the end had another cause.
 //
 // A new controller starts without any counts.
 #ifndef GANGWAY_CONTROLLER_CORE_COMPILE_BLAME_H_
@@ -17,8 +17,8 @@
 #include <optional>
 #include <string>
 
-#include "gangway/base/ids.h"
 #include "gangway/controller/core/end_counts.h"
+#include "gangway/controller/core/pending_compile.h"
 #include "gangway/wire/wire.pb.h"
 
 namespace gangway::controller {
@@ -26,8 +26,8 @@ namespace gangway::controller {
 struct CompileBlameLimits {
   int deaths_max = 2;  // of the compiler process, at work on one program
   std::chrono::minutes quarantine_time{10};
-  size_t suspects_max = 256;  // programs, and sessions, that are remembered
-  int deaths_last = 3;        // of one session's programs
+  size_t suspects_max = 256;  // programs, and owners, that are remembered
+  int deaths_last = 3;        // of one owner's programs
   int deaths_refused = 5;     // likewise
   std::chrono::minutes window{5};
   std::chrono::seconds refusal_time{60};
@@ -40,30 +40,29 @@ class CompileBlame {
   explicit CompileBlame(const CompileBlameLimits& limits)
       : limits_(limits),
         programs_(limits.quarantine_time, limits.suspects_max),
-        sessions_(limits.window, limits.suspects_max) {}
+        owners_(limits.window, limits.suspects_max) {}
 
-  // The process ended while it compiled this program of this session. Returns a line for people.
-  std::string OnDeath(SessionId session, const wire::CompileRequest& request, Time now);
-  // The process is ended because a program of this session passed a limit.
-  void OnLimit(SessionId session, Time now);
-  void OnCompiled(SessionId session, const wire::CompileRequest& request);
+  // The process ended while it compiled this program. Returns a line for people.
+  std::string OnDeath(const PendingCompile& compile, Time now);
+  // The process is ended because this program passed a limit.
+  void OnLimit(const PendingCompile& compile, Time now);
+  void OnCompiled(const PendingCompile& compile);
 
   // Why this program is not compiled now; nothing, if it is.
-  std::optional<wire::Failure> Check(SessionId session, const wire::CompileRequest& request,
-                                     Time now) const;
-  Standing StandingOf(SessionId session, Time now) const;
+  std::optional<wire::Failure> Check(const PendingCompile& compile, Time now) const;
+  Standing StandingOf(const PendingCompile& compile, Time now) const;
 
  private:
-  std::optional<wire::Failure> CheckSession(SessionId session, Time now) const;
+  std::optional<wire::Failure> CheckOwner(const PendingCompile& compile, Time now) const;
 
   const CompileBlameLimits limits_;
   EndCounts programs_;
-  EndCounts sessions_;  // by name
+  EndCounts owners_;  // by name
 };
 
-// Names a program, with its options and device count, for people and for the quarantine: 64 hexadecimal digits. The
-// devices that it runs on do not count.
-std::string ProgramHash(const wire::CompileRequest& request);
+// Names a program, with its options and device count, for people and for the quarantine: 64 hexadecimal digits. Neither
+// the devices that it runs on count, nor options that have no effect (xla/allowed_options.h).
+std::string ProgramHash(const PendingCompile& compile);
 
 }  // namespace gangway::controller
 

@@ -2,11 +2,13 @@
 #include "gangway/controller/core/compile_blame.h"
 
 #include <gmock/gmock.h>
+#include <google/protobuf/unknown_field_set.h>
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
 
 #include "gangway/wire/failure.h"
+#include "gangway/xla/compile_options.pb.h"
 
 namespace gangway::controller {
 namespace {
@@ -20,22 +22,25 @@ constexpr SessionId kHostile(1), kOther(2);
 
 class CompileBlameTest : public ::testing::Test {
  protected:
-  static wire::CompileRequest Program(const std::string& text) {
-    wire::CompileRequest request;
-    request.set_program(text);
-    request.set_device_count(1);
-    return request;
+  static PendingCompile Program(SessionId session, const std::string& text,
+                                const std::string& owner = "") {
+    PendingCompile compile{.session = session, .owner = Owner(owner, session), .platform = "cpu"};
+    compile.request.set_program(text);
+    compile.request.set_device_count(1);
+    return compile;
   }
   // `count` ends of compilers, each by another program.
   void Die(int count, SessionId session = kHostile) {
     for (int i = 0; i < count; ++i)
-      blame_.OnDeath(session, Program(absl::StrCat("killer", next_++)), now_);
+      blame_.OnDeath(Program(session, absl::StrCat("killer", next_++)), now_);
   }
   std::string Refusal(SessionId session, const std::string& program = "innocent") {
-    const auto failure = blame_.Check(session, Program(program), now_);
+    const auto failure = blame_.Check(Program(session, program), now_);
     return failure ? failure->message() : "";
   }
-  Standing StandingOf(SessionId session) const { return blame_.StandingOf(session, now_); }
+  Standing StandingOf(SessionId session) const {
+    return blame_.StandingOf(Program(session, ""), now_);
+  }
 
   CompileBlame blame_{CompileBlameLimits{.suspects_max = 3}};
   Time now_{seconds(1000)};
@@ -82,26 +87,62 @@ TEST_F(CompileBlameTest, DeathsAreForgottenAWindowAfterTheLast) {
 }
 
 TEST_F(CompileBlameTest, AProgramThatCompilesAfterAllIsTakenOffItsSessionsCount) {
-  blame_.OnDeath(kHostile, Program("a"), now_);
-  blame_.OnCompiled(kHostile, Program("b"));
+  blame_.OnDeath(Program(kHostile, "a"), now_);
+  blame_.OnCompiled(Program(kHostile, "b"));
   EXPECT_EQ(StandingOf(kHostile), Standing::kSuspect);
-  blame_.OnCompiled(kHostile, Program("a"));
+  blame_.OnCompiled(Program(kHostile, "a"));
   EXPECT_EQ(StandingOf(kHostile), Standing::kClean);
 }
 
 TEST_F(CompileBlameTest, ALimitCountsAgainstTheSessionAndNoProgram) {
-  for (int i = 0; i < 5; ++i) blame_.OnLimit(kHostile, now_);
+  for (int i = 0; i < 5; ++i) blame_.OnLimit(Program(kHostile, "slow"), now_);
   EXPECT_NE(Refusal(kHostile, "a"), "");
   EXPECT_EQ(Refusal(kOther, "a"), "");
 }
 
 TEST_F(CompileBlameTest, AProgramIsQuarantinedForAll) {
-  EXPECT_THAT(blame_.OnDeath(kHostile, Program("a"), now_), HasSubstr("once more"));
+  EXPECT_THAT(blame_.OnDeath(Program(kHostile, "a"), now_), HasSubstr("once more"));
   EXPECT_EQ(Refusal(kOther, "a"), "");
-  EXPECT_THAT(blame_.OnDeath(kOther, Program("a"), now_), HasSubstr("quarantined"));
+  EXPECT_THAT(blame_.OnDeath(Program(kOther, "a"), now_), HasSubstr("quarantined"));
   EXPECT_THAT(Refusal(SessionId(3), "a"), HasSubstr("is quarantined"));
   now_ += minutes(10);
   EXPECT_EQ(Refusal(SessionId(3), "a"), "");
+}
+
+TEST_F(CompileBlameTest, AnOwnerWithACertificateDoesNotStartCleanInItsNextSession) {
+  for (uint64_t i = 1; i <= 5; ++i)
+    blame_.OnDeath(Program(SessionId(i), absl::StrCat("killer", i), "client/a"), now_);
+  const auto failure = blame_.Check(Program(SessionId(6), "next", "client/a"), now_);
+  ASSERT_TRUE(failure.has_value());
+  EXPECT_THAT(failure->message(), HasSubstr("client/a may compile nothing"));
+  EXPECT_EQ(Refusal(SessionId(7)), "");
+}
+
+// What the allow-list leaves out, or settles, is no way around the quarantine.
+TEST_F(CompileBlameTest, OptionsWithoutEffectAreNoOtherProgram) {
+  const auto with = [](const std::string& debug_options, const std::string& platform = "cpu") {
+    PendingCompile compile = Program(kHostile, "a");
+    compile.platform = platform;
+    xla::CompileOptionsProto options;
+    google::protobuf::UnknownFieldSet fields;
+    fields.AddLengthDelimited(3, debug_options);  // of the build options: the debug options
+    xla::ExecutableBuildOptionsProto& build = *options.mutable_executable_build_options();
+    build.GetReflection()->MutableUnknownFields(&build)->MergeFrom(fields);
+    compile.request.set_options(options.SerializeAsString());
+    return ProgramHash(compile);
+  };
+  const auto number = [](int field, uint64_t value) {
+    google::protobuf::UnknownFieldSet fields;
+    fields.AddVarint(field, value);
+    std::string bytes;
+    fields.SerializeToString(&bytes);
+    return bytes;
+  };
+  EXPECT_NE(with(""), ProgramHash(Program(kHostile, "b")));
+  EXPECT_EQ(with(number(9999, 1)), with("")) << "no XLA that we know has it";
+  EXPECT_EQ(with(number(62, 1)), with("")) << "xla_gpu_ftz is nothing to CPUs";
+  EXPECT_NE(with(number(62, 1), "cuda"), with("", "cuda"));
+  EXPECT_NE(with(number(140, 1)), with("")) << "xla_cpu_enable_fast_min_max";
 }
 
 TEST_F(CompileBlameTest, TheListsAreBounded) {

@@ -52,7 +52,7 @@ std::optional<wire::Failure> CompileQueue::CheckRoom(const PendingCompile& compi
 
 void CompileQueue::Add(PendingCompile compile, Time now, CompileActions& actions) {
   auto failure = CheckRoom(compile);
-  if (!failure) failure = blame_.Check(compile.session, compile.request, now);
+  if (!failure) failure = blame_.Check(compile, now);
   if (failure) {
     actions.failed.emplace_back(std::move(compile), *std::move(failure));
     return;
@@ -101,7 +101,7 @@ void CompileQueue::Fill(uint32_t compiler, Time now, CompileActions& actions) {
     if (!request) return;
     auto entry = compiles_.find(*request);
     const PendingCompile& compile = entry->second.compile;
-    if (auto failure = blame_.Check(compile.session, compile.request, now)) {
+    if (auto failure = blame_.Check(compile, now)) {
       actions.failed.emplace_back(entry->second.Answered(), *std::move(failure));
       Remove(entry);
       continue;
@@ -135,7 +135,7 @@ bool CompileQueue::MayTake(const Entry& entry, uint32_t compiler, Time now) cons
       std::ranges::count_if(processes_, [](const Process& process) { return !process.overdue; });
   if (usable <= 1) return true;
   const SessionId session = entry.compile.session;
-  if (compiler == 0 && blame_.StandingOf(session, now) != Standing::kClean) return false;
+  if (compiler == 0 && blame_.StandingOf(entry.compile, now) != Standing::kClean) return false;
   const auto held = std::ranges::count_if(processes_, [&](const Process& process) {
     if (!process.running) return false;
     const Entry& other = compiles_.at(*process.running);
@@ -146,7 +146,7 @@ bool CompileQueue::MayTake(const Entry& entry, uint32_t compiler, Time now) cons
 
 // The lowest goes first.
 int CompileQueue::RankOf(const Entry& entry, Time now) const {
-  const bool last = blame_.StandingOf(entry.compile.session, now) == Standing::kLast;
+  const bool last = blame_.StandingOf(entry.compile, now) == Standing::kLast;
   const bool large = IsLarge(entry) && now - entry.compile.since < limits_.aged_after;
   return (last ? 2 : 0) + (large ? 1 : 0);
 }
@@ -323,8 +323,8 @@ std::optional<PendingCompile> CompileQueue::OnResult(uint32_t compiler,
 void CompileQueue::OnRunEnded(const Entry& entry, const wire::CompileResult& result, Time now) {
   const PendingCompile& compile = entry.compile;
   EndRun(processes_[entry.compiler], now);
-  if (result.wants_replacement()) return blame_.OnLimit(compile.session, now);
-  blame_.OnCompiled(compile.session, compile.request);
+  if (result.wants_replacement()) return blame_.OnLimit(compile, now);
+  blame_.OnCompiled(compile);
 }
 
 void CompileQueue::OnNotSent(uint64_t request, const wire::Failure& failure, bool again, Time now,
@@ -378,7 +378,7 @@ void CompileQueue::OnCompilerDown(uint32_t compiler, Time now, CompileActions& a
     auto entry = compiles_.find(*ended.running);
     const PendingCompile& compile = entry->second.compile;
     const SessionId session = compile.session;
-    if (!ended.ending) actions.notices.push_back(blame_.OnDeath(session, compile.request, now));
+    if (!ended.ending) actions.notices.push_back(blame_.OnDeath(compile, now));
     entry->second.unwanted ? Remove(entry) : Requeue(entry);
     RefuseWaiting(session, now, actions);
   }
@@ -391,7 +391,7 @@ void CompileQueue::RefuseWaiting(SessionId session, Time now, CompileActions& ac
   if (own == waiting_.end()) return;
   for (const uint64_t request : std::deque<uint64_t>(own->second)) {
     auto entry = compiles_.find(request);
-    auto failure = blame_.Check(session, entry->second.compile.request, now);
+    auto failure = blame_.Check(entry->second.compile, now);
     if (!failure) continue;
     actions.failed.emplace_back(entry->second.Answered(), *std::move(failure));
     Remove(entry);
@@ -535,7 +535,7 @@ void CompileQueue::FailLate(uint32_t compiler, Time now, CompileActions& actions
                           "Make the program smaller, for example with jax.lax.scan for repeated "
                           "layers; `gangway up --compile-limit` sets the limit."));
   }
-  blame_.OnLimit(entry.compile.session, now);
+  blame_.OnLimit(entry.compile, now);
   End(compiler,
       absl::StrCat("it has compiled a program of session ", entry.compile.session.number(), " for ",
                    limit, " s"),

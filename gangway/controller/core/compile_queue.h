@@ -6,8 +6,8 @@
 // `spare_after` or is large, and ended when they have had no work for `spare_idle` and another has none.
 //
 // Small programs go before large ones, and sessions take turns. Neither the large programs nor those of one session
-// ever hold all compilers, so a small program of another session finds one. Sessions whose programs have ended a
-// compiler never get the first.
+// ever hold all compilers, so a small program of another session finds one. Owners whose programs have ended
+// a compiler never get the first.
 //
 // The compilers are asked to look waiting programs up in the cache: a cached program does not wait for a turn.
 //
@@ -34,6 +34,7 @@
 #include "gangway/base/ids.h"
 #include "gangway/controller/core/claims.h"
 #include "gangway/controller/core/compile_blame.h"
+#include "gangway/controller/core/pending_compile.h"
 #include "gangway/wire/wire.pb.h"
 
 namespace gangway::controller {
@@ -58,14 +59,6 @@ struct CompileLimits {
   std::chrono::milliseconds owner_turn{
       2000};  // then it makes room for another owner that has no process
   CompileBlameLimits blame;
-};
-
-struct PendingCompile {
-  SessionId session;
-  uint64_t handle = 0;
-  wire::CompileRequest request;
-  Time since;
-  Owner owner;
 };
 
 struct CompilerEnd {

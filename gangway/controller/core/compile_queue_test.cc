@@ -10,7 +10,6 @@
 
 #include "absl/strings/str_cat.h"
 
-
 namespace gangway::controller {
 namespace {
 
@@ -174,10 +173,10 @@ TEST_F(CompileQueueTest, AProgramThatEndsTheCompilerIsQuarantinedByItsHash) {
   }
   ASSERT_TRUE(failed_.contains(killer));
   EXPECT_FALSE(failed_.contains(other));
-  wire::CompileRequest request;
-  request.set_program("killer");
-  request.set_device_count(1);
-  EXPECT_THAT(failed_[killer].message(), HasSubstr(ProgramHash(request).substr(0, 16)));
+  PendingCompile compile;
+  compile.request.set_program("killer");
+  compile.request.set_device_count(1);
+  EXPECT_THAT(failed_[killer].message(), HasSubstr(ProgramHash(compile).substr(0, 16)));
   EXPECT_THAT(failed_[killer].advice(), HasSubstr("Change the program"));
   // At once, and without the compiler, for other sessions, too.
   const size_t sent = compiles_.size() + lookups_.size();

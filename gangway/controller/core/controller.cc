@@ -44,8 +44,9 @@ void Controller::Step(Event event, Time now, Actions& actions) {
   } else if (auto* opened = std::get_if<SessionOpened>(&event)) {
     Session& session = sessions_[opened->session];
     session.name = opened->name;
+    session.owner = Owner(opened->certificate, opened->session);
     session.wants_ends = opened->wants_ends;
-    claims_.Open(opened->session, Owner(opened->certificate, opened->session));
+    claims_.Open(opened->session, session.owner);
   } else if (auto* lost = std::get_if<SessionLost>(&event)) {
     OnSessionLost(lost->session, now, actions);
   } else if (auto* there = std::get_if<SchedulerUp>(&event)) {

@@ -235,6 +235,7 @@ class Controller {
 
   struct Session {
     std::string name;
+    Owner owner;
     absl::flat_hash_map<uint64_t, Array> arrays;
     absl::flat_hash_map<uint64_t, Executable> executables;
     std::map<uint64_t, AwaitState> awaits;
@@ -390,6 +391,7 @@ class Controller {
   void EndNode(Ordinal ordinal, Actions& actions);
   void OnWorkerState(wire::WorkerState& state, Time now, Actions& actions);
   void BlameLaunches(const wire::WorkerState& lost, Time now, Actions& actions);
+  void BlameOrphan(const wire::WorkerState& lost, Time now, Actions& actions);
 
   // schedulers.cc: schedulers in their own processes.
   void OnSchedulerUp(const SchedulerUp& up, Actions& actions);

@@ -854,6 +854,94 @@ TEST_F(ControllerTest, AProgramThatEndsWorkersRunsAloneAndIsThenRefused_ER2) {
   EXPECT_NE(Call(5, {1}, {17}), 0u) << "after the quarantine";
 }
 
+TEST_F(ControllerTest, AProgramThatIsAbandonedAgainAndAgainIsRefused_ER2) {
+  const auto launch = [this](uint64_t session) {
+    Step(SessionOpened{SessionId(session), "script"});
+    Compile(5, {0, 1}, session);
+    FromCompiler compiled;
+    compiled.result.set_request(requests_.back().request());
+    compiled.result.mutable_info()->set_fingerprint("endless");
+    compiled.result.mutable_info()->add_results()->set_shard_bytes(8);
+    Step(std::move(compiled));
+    return Call(5, {}, {10}, session);
+  };
+  const auto end_session = [this](uint64_t session) { Step(SessionLost{SessionId(session)}); };
+  // Its worker is told to end, and says so.
+  const auto abandon = [&, this](uint64_t session) {
+    const uint64_t gang = launch(session);
+    end_session(session);
+    for (int again = 0; again < 2; ++again) {  // as if it had held devices of two workers
+      wire::Report report;
+      report.mutable_worker_state()->set_held_by(gang);
+      *report.mutable_worker_state()->mutable_failure() =
+          wire::MakeFailure(StatusCode::kDataLoss, "the worker is gone");
+      BringUp(0, 0, 2 * session + again);
+      Report(0, std::move(report));
+    }
+    for (const auto& [to, event] : events_) EXPECT_FALSE(event.worker_state().has_held_by());
+    Done(0, gang, "the worker is gone");
+    BringUp(0, 0, 2 * session + 2);
+    return gang != 0;
+  };
+  EXPECT_TRUE(abandon(11));
+  EXPECT_TRUE(abandon(12));
+  Done(0, launch(13));  // it ends, and is cleared
+  end_session(13);
+  for (uint64_t session : {14, 15, 16}) EXPECT_TRUE(abandon(session)) << session;
+  EXPECT_EQ(launch(17), 0u);
+  EXPECT_EQ(Await({10}, 17)->code(), static_cast<int>(StatusCode::kFailedPrecondition));
+  EXPECT_THAT(Await({10}, 17)->message(), HasSubstr("no session waited for it any more"));
+  now_ += std::chrono::minutes(10);
+  for (uint64_t session : {1, 2, 17}) end_session(session);
+  for (uint64_t session = 20; session < 26; ++session)
+    EXPECT_TRUE(abandon(session)) << "it is alone, and takes nothing from others";
+}
+
+// Four programs of one certificate's sessions each crash the worker 0 of island 0, and its compiler five times.
+TEST_F(ControllerTest, AnOwnersNextSessionDoesNotStartClean) {
+  const auto open = [this](uint64_t session, const std::string& owner) {
+    Step(SessionOpened{SessionId(session), "script", /*wants_ends=*/false, owner});
+    Compile(5, {0}, session);
+  };
+  const auto run = [this](uint64_t session) {
+    FromCompiler compiled;
+    compiled.result.set_request(requests_.back().request());
+    compiled.result.mutable_info()->set_fingerprint(absl::StrCat("program of ", session));
+    compiled.result.mutable_info()->add_results()->set_shard_bytes(8);
+    Step(std::move(compiled));
+    return Call(5, {}, {10}, session);
+  };
+  for (uint64_t session = 11; session <= 14; ++session) {
+    open(session, "client/a");
+    wire::Report report;
+    report.mutable_worker_state()->add_gangs(run(session));
+    *report.mutable_worker_state()->mutable_failure() =
+        wire::MakeFailure(StatusCode::kDataLoss, "the worker is gone");
+    const uint64_t gang = report.worker_state().gangs(0);
+    EXPECT_NE(gang, 0u) << session;
+    BringUp(0, 0, 2 * session);
+    Report(0, std::move(report));
+    Done(0, gang, "the worker is gone");
+    BringUp(0, 0, 2 * session + 1);
+    Step(SessionLost{SessionId(session)});
+  }
+  open(20, "client/a");
+  EXPECT_EQ(run(20), 0u);
+  EXPECT_THAT(Await({10}, 20)->message(), HasSubstr("client/a is quarantined"));
+  open(21, "client/b");
+  EXPECT_NE(run(21), 0u);
+  for (uint64_t session = 30; session < 35; ++session) {
+    open(session, "client/a");
+    Step(CompilerDown{});
+    Step(SessionLost{SessionId(session)});
+    Step(CompilerUp{session});
+  }
+  open(40, "client/a");
+  ASSERT_FALSE(CompiledEvents(5).empty());
+  EXPECT_THAT(CompiledEvents(5).back().failure().message(),
+              HasSubstr("client/a may compile nothing"));
+}
+
 TEST_F(ControllerTest, CallbacksNestToALimit) {
   Have(1, {2});
   Compile(5, {2});

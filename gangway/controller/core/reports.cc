@@ -1,5 +1,6 @@
 // Reports from schedulers: node ends, releases that other islands wait for, changes of workers.
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
@@ -12,6 +13,10 @@ namespace {
 // Progress is a hint for flow control, not an answer: few messages suffice (TM-2).
 constexpr uint64_t kProgressStep = 256;
 constexpr size_t kRangesMax = 256;  // of ended nodes in one event, each with a failure
+
+std::string NameOf(const wire::Worker& worker) {
+  return absl::StrCat("island", worker.island(), "/worker", worker.index());
+}
 
 }  // namespace
 
@@ -119,7 +124,7 @@ void Controller::EndNode(Ordinal ordinal, Actions& actions) {
   auto it = nodes_.find(ordinal);
   Node node = std::move(it->second);
   nodes_.erase(it);
-  if (node.alone && !node.failure) blame_.OnGoodRun(*node.launched);
+  if (node.launched && !node.failure) blame_.OnGoodRun(*node.launched, node.alone);
   for (StorageId id : node.results) {
     auto storage = storages_.find(id);
     if (storage == storages_.end()) continue;
@@ -223,8 +228,10 @@ void Controller::OnWorkerState(wire::WorkerState& state, Time now, Actions& acti
   } else {
     LoseShards(state);
     BlameLaunches(state, now, actions);
+    BlameOrphan(state, now, actions);
   }
   state.clear_gangs();  // no client's concern
+  state.clear_held_by();
   for (auto& [id, session] : sessions_) {
     wire::SessionEvent event;
     *event.mutable_worker_state() = state;
@@ -238,10 +245,20 @@ void Controller::BlameLaunches(const wire::WorkerState& lost, Time now, Actions&
     auto node = nodes_.find(Ordinal(gang));
     if (node != nodes_.end() && node->second.launched) launches.push_back(node->second.launched);
   }
-  const std::string worker =
-      absl::StrCat("island", lost.worker().island(), "/worker", lost.worker().index());
-  for (std::string& notice : blame_.OnDeath(worker, launches, now))
+  for (std::string& notice : blame_.OnDeath(NameOf(lost.worker()), launches, now))
     actions.notices.push_back(std::move(notice));
+}
+
+// Where no other session was open, it cost nobody anything.
+void Controller::BlameOrphan(const wire::WorkerState& lost, Time now, Actions& actions) {
+  if (!lost.has_held_by()) return;
+  auto node = nodes_.find(Ordinal(lost.held_by()));
+  if (node == nodes_.end() || !node->second.launched) return;
+  // Once, also where it held devices of several workers.
+  const LaunchedProgramRef program = std::exchange(node->second.launched, nullptr);
+  const auto is_other = [&](const auto& entry) { return entry.first != program->session; };
+  if (std::ranges::none_of(sessions_, is_other)) return;
+  actions.notices.push_back(blame_.OnOrphan(NameOf(lost.worker()), *program, now));
 }
 
 // The shards on the worker's devices are lost, and no others. The scheduler decides about those whose producer has not

@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 
 #include "gangway/base/clock.h"
+#include "gangway/base/shown_name.h"
 #include "gangway/base/status.h"
 #include "gangway/base/trace.h"
 #include "gangway/transport/handshake/data_token.h"

@@ -243,13 +243,13 @@ class Island {
     // The latest item for it in the actions of step `sent_in`.
     uint64_t sent_in = 0;
     size_t sent_at = 0;
-    std::vector<Member> members;    // of gangs that take more than a second
-    uint32_t launches = 0;          // admitted and not ended there
-    uint32_t host_callers = 0;      // those of them that call their client
-    Ordinal alone;                  // the one that runs alone; 0 = none
-    bool launches_awaited = false;  // the next one that ends lets a node go on
-    bool ending = false;            // it was told to end
-    std::set<SessionId> admitted;   // whose data streams each of its processes takes
+    std::vector<Member> members;      // of gangs that take more than a second
+    uint32_t launches = 0;            // admitted and not ended there
+    uint32_t host_callers = 0;        // those of them that call their client
+    Ordinal alone;                    // the one that runs alone; 0 = none
+    bool launches_awaited = false;    // the next one that ends lets a node go on
+    std::optional<Ordinal> ends_for;  // it was told to end because of this gang
+    std::set<SessionId> admitted;     // whose data streams each of its processes takes
   };
 
   struct DeviceState {
@@ -416,7 +416,7 @@ class Island {
   void AddOrphan(Ordinal ordinal, Time now);
   void OnOrphans(Time now, Actions& actions);
   std::vector<const NodeState*> FirstLaunches() const;
-  void EndWorker(uint32_t worker, wire::Failure why, Actions& actions);
+  void EndWorker(uint32_t worker, Ordinal gang, wire::Failure why, Actions& actions);
   void OnHeld(const WorkerBeat& event, Time now, Actions& actions);
   bool OthersWait(const NodeState& node, IslandDevice device) const;
   void EndHold(const NodeState& holder, IslandDevice device, Time now, Actions& actions);

@@ -92,14 +92,15 @@ void Island::OnOrphans(Time now, Actions& actions) {
         absl::StrCat(OwnerText(*first[i]), ", which nothing waits for any more, has held device ",
                      device.id, " for ", Ms(now - *device.orphan_since),
                      " ms, and the device runtime cannot end it"));
-    why.set_gang(first[i]->ordinal.number());
-    EndWorker(device.worker, std::move(why), actions);
+    EndWorker(device.worker, first[i]->ordinal, std::move(why), actions);
   }
 }
 
 // Its own message comes back as the reason of its loss.
-void Island::EndWorker(uint32_t worker, wire::Failure why, Actions& actions) {
-  if (std::exchange(workers_[worker].ending, true)) return;
+void Island::EndWorker(uint32_t worker, Ordinal gang, wire::Failure why, Actions& actions) {
+  if (workers_[worker].ends_for) return;
+  workers_[worker].ends_for = gang;
+  why.set_gang(gang.number());
   actions.notices.push_back(absl::StrCat(WorkerName(worker), " is told to end: ", why.message()));
   wire::IslandItem item;
   *item.mutable_end_worker() = std::move(why);

@@ -76,6 +76,13 @@ class OrphansTest : public IslandTest {
     event.beat.add_held()->set_gang(gang);
     Step(std::move(event));
   }
+  // What the last step told the controller of a worker that is gone.
+  wire::WorkerState Lost() const {
+    for (const wire::Report& report : actions_.to_controller)
+      if (report.has_worker_state() && !report.worker_state().up()) return report.worker_state();
+    ADD_FAILURE() << "no worker is gone";
+    return {};
+  }
   void Crash(uint32_t worker) {
     Step(WorkerDown{.worker = worker,
                     .incarnation = Incarnation(incarnations_[worker]),
@@ -97,6 +104,11 @@ TEST_F(OrphansTest, WorkOfAnEndedSessionEndsItsWorkerAfterTheLimit) {
               AllOf(HasSubstr("program step of session 7 (train.py)"), HasSubstr("device 0")));
   EXPECT_THAT(actions_.notices, ElementsAre(HasSubstr("island0/worker0 is told to end")));
   EXPECT_EQ(EndedWithin(milliseconds(2000)), std::nullopt) << "told once";
+  Down(0);
+  EXPECT_EQ(Lost().held_by(), 10u);
+  Up(0, 12);
+  Down(0);
+  EXPECT_FALSE(Lost().has_held_by()) << "the next one was not told";
 }
 
 TEST_F(OrphansTest, WorkThatEndsInTimeEndsNoWorker) {
@@ -224,11 +236,10 @@ TEST_F(OrphansTest, ACrashNamesWhatWasOnTheDevicesAndItsOwner) {
   LaunchFor(11, 2, {.session = kOther});
   LaunchFor(12, 3, {});
   Crash(0);
-  const auto state = std::ranges::find_if(
-      actions_.to_controller, [](const wire::Report& report) { return report.has_worker_state(); });
-  ASSERT_NE(state, actions_.to_controller.end());
-  EXPECT_THAT(state->worker_state().gangs(), ElementsAre(10, 11));
-  EXPECT_THAT(state->worker_state().failure().message(),
+  const wire::WorkerState state = Lost();
+  EXPECT_THAT(state.gangs(), ElementsAre(10, 11));
+  EXPECT_FALSE(state.has_held_by());
+  EXPECT_THAT(state.failure().message(),
               AllOf(HasSubstr("session 7 (train.py)"), HasSubstr("session 8 (train.py)")));
   EXPECT_FALSE(done_.contains(12));
 }

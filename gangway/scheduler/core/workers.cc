@@ -64,7 +64,7 @@ void Island::OnWorkerUp(WorkerUp& event, Time now, Actions& actions) {
   worker.data.Clear();
   worker.stuck.clear();
   worker.members.clear();
-  worker.ending = false;
+  worker.ends_for.reset();
   wire::IslandItem open;
   open.mutable_open_devices()->set_island_epoch(epoch_);
   open.mutable_open_devices()->set_node_id(index);
@@ -204,6 +204,7 @@ void Island::OnWorkerDown(WorkerDown& event, Actions& actions) {
   for (DeviceId id : config_.workers[event.worker].devices)
     state->mutable_worker()->add_devices(id.number());
   for (const NodeState* launch : launches) state->add_gangs(launch->ordinal.number());
+  if (const auto gang = workers_[event.worker].ends_for) state->set_held_by(gang->number());
   actions.to_controller.push_back(std::move(report));  // before the node ends that it causes
   EndLost(event.worker, lost, actions);
   NameMember(event.worker, actions);  // after they know why their gangs have failed
