@@ -31,10 +31,10 @@ SHARES_S = {
     "format": 5,
     "tidy": 22,
     "scripts": 8,
-    "docs": 9,
+    "docs": 7,
     "simulation": 75,
     "clang_tidy": 5,
-    "e2e": 324,
+    "e2e": 326,
     "asan": 125,
     "tsan": 80,
 }

@@ -43,7 +43,7 @@ stage_scripts() {
 stage_docs() {
   command -v doxygen >/dev/null || allow 30
   compgen -G "${GANGWAY_CACHE:-$HOME/.cache/gangway}/venvs/docs-*/complete" >/dev/null || allow 30
-  tools/docs/build.sh && .venv/bin/pytest -q tools/docs -n 2
+  tools/docs/build.sh && .venv/bin/pytest -q tools/docs
 }
 # The simulation, and what no sanitizer can run; all other unit tests run under AddressSanitizer alone.
 stage_simulation() { tools/build.sh dev gangway_tests_dev && tools/tidy --headers-only && tools/run_tests dev -L '^dev$'; }
