@@ -86,8 +86,13 @@ stage_sanitizers_all() {
   tools/build.sh asan_all gangway_tests && tools/run_tests asan_all --all && tools/build.sh tsan gangway_tests && tools/run_tests tsan --all -L '^(tsan|core|program)$'
 }
 stage_fuzz() {
-  tools/fuzz.sh && tools/build.sh dev gangway_mutated_programs &&
-    build/dev/gangway/compiler/gangway_mutated_programs build/fuzz/findings "${FUZZ_SECONDS:-30}"
+  tools/fuzz.sh && run_mutated dev && run_mutated fuzz
+}
+# Each night other programs. With the fuzzers' build, the handlers of ours are instrumented.
+run_mutated() {
+  local seed=$(($(date +%s) / 86400 * 100000))
+  tools/build.sh "$1" gangway_mutated_programs && ASAN_OPTIONS=allocator_may_return_null=1 \
+    "build/$1/gangway/compiler/gangway_mutated_programs" build/fuzz/findings "${FUZZ_SECONDS:-30}" "$seed"
 }
 # The simulation runs once with more seeds (of each of ten kinds of trouble), since repeated seeds prove nothing; all
 # other tests run five times.

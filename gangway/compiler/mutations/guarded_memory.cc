@@ -1,8 +1,10 @@
 // Implementation of guarded_memory.h. A block is [header page][guard page][bytes ... pattern][guard page], mapped for
-// itself. Blocks lie in a range of addresses that is reserved at the first use, by which free knows them.
+// itself. Blocks lie in a range of addresses that is reserved at the first use, by which free knows them. For
+// AddressSanitizer the bytes of the pattern are poisoned, so that instrumented code stops at a block's last byte.
 #include "gangway/compiler/mutations/guarded_memory.h"
 
 #include <dlfcn.h>
+#include <sanitizer/asan_interface.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -67,6 +69,7 @@ void* Allocate(size_t alignment, size_t size) {
   unsigned char* const block = bytes + (room - size) / alignment * alignment;
   std::memset(block + size, kPattern, static_cast<size_t>(bytes + room - (block + size)));
   *reinterpret_cast<Header*>(base) = {mapped, size, bytes + room};
+  ASAN_POISON_MEMORY_REGION(block + size, static_cast<size_t>(bytes + room - (block + size)));
   ++guarded;
   ++live;
   return block;
@@ -76,6 +79,7 @@ void Free(void* block) {
   --live;
   Header* const header = HeaderOf(block);
   const auto* const end = static_cast<unsigned char*>(block) + header->size;
+  ASAN_UNPOISON_MEMORY_REGION(end, static_cast<size_t>(header->end - end));
   if (std::any_of(end, static_cast<const unsigned char*>(header->end),
                   [](unsigned char each) { return each != kPattern; }))
     ++overwritten;
@@ -85,11 +89,6 @@ void Free(void* block) {
     std::abort();
 }
 
-template <typename Function>
-Function* Next(const char* name) {
-  return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
-}
-
 }  // namespace
 
 uint64_t OverwrittenBlocks() { return overwritten; }
@@ -97,31 +96,44 @@ uint64_t GuardedBlocks() { return guarded; }
 
 }  // namespace gangway::compiler
 
+// The allocator beneath. A sanitizer's has these names, in this program.
+#if defined(GANGWAY_IS_SANITIZED)
+extern "C" {
+int __interceptor_posix_memalign(void** out, size_t alignment, size_t size);
+void* __interceptor_aligned_alloc(size_t alignment, size_t size);
+void __interceptor_free(void* block);
+void* __interceptor_realloc(void* block, size_t size);
+}
+#define GANGWAY_NEXT(function) __interceptor_##function
+#else
+#define GANGWAY_NEXT(function)                             \
+  [] {                                                     \
+    static void* const next = dlsym(RTLD_NEXT, #function); \
+    return reinterpret_cast<decltype(&::function)>(next);  \
+  }()
+#endif
+
 extern "C" {
 
 int posix_memalign(void** out, size_t alignment, size_t size) {
   *out = gangway::compiler::Allocate(alignment, size);
-  if (*out != nullptr) return 0;
-  static auto* const next = gangway::compiler::Next<int(void**, size_t, size_t)>("posix_memalign");
-  return next(out, alignment, size);
+  return *out != nullptr ? 0 : GANGWAY_NEXT(posix_memalign)(out, alignment, size);
 }
 
 void* aligned_alloc(size_t alignment, size_t size) {
-  if (void* block = gangway::compiler::Allocate(alignment, size)) return block;
-  static auto* const next = gangway::compiler::Next<void*(size_t, size_t)>("aligned_alloc");
-  return next(alignment, size);
+  void* const block = gangway::compiler::Allocate(alignment, size);
+  return block != nullptr ? block : GANGWAY_NEXT(aligned_alloc)(alignment, size);
 }
 
 void free(void* block) {
   if (block != nullptr && gangway::compiler::IsGuarded(block))
     return gangway::compiler::Free(block);
-  static auto* const next = gangway::compiler::Next<void(void*)>("free");
-  next(block);
+  GANGWAY_NEXT(free)(block);
 }
 
 void* realloc(void* block, size_t size) {
-  static auto* const next = gangway::compiler::Next<void*(void*, size_t)>("realloc");
-  if (block == nullptr || !gangway::compiler::IsGuarded(block)) return next(block, size);
+  if (block == nullptr || !gangway::compiler::IsGuarded(block))
+    return GANGWAY_NEXT(realloc)(block, size);
   void* const moved = std::malloc(size);
   if (moved == nullptr) return nullptr;
   std::memcpy(moved, block, std::min(size, gangway::compiler::HeaderOf(block)->size));

@@ -1,12 +1,13 @@
 // gangway_mutated_programs: changes programs field by field, and runs each that the check of programs lets pass, beside
-// arrays that are not its own, in memory between guard pages. What ends the process, changes an array, or is a compile
-// without end is a finding, and the exit status is 1. A run without end is counted only: a loop may have none. Each of
-// these programs is written to a folder.
+// arrays that are not its own, in memory between guard pages. What ends the process, changes an array, or hangs outside
+// of a compile and a run is a finding, and the exit status is 1. A compile and a run without end are counted only: the
+// cluster limits the one, and a loop may be the other. Each of these programs but the runs is written to a folder.
 //
 //   gangway_mutated_programs FINDINGS SECONDS [SEED]
 //
 // A child process runs the programs. When it ends or is silent, the parent starts the next one after the seed that did
-// this. Seeds repeat: the same seed gives the same program.
+// this. Seeds repeat: the same seed gives the same program. Built with a sanitizer, it also sees what handlers of ours
+// do with buffers of the runtime.
 #include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -20,29 +21,37 @@
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <memory>
+#include <random>
 #include <string>
 #include <vector>
 
 #include "gangway/base/clock.h"
 #include "gangway/base/package.h"
-#include "gangway/compiler/check/corpus.h"
+#include "gangway/collective/execution/collective_call.h"
 #include "gangway/compiler/mutations/guarded_memory.h"
 #include "gangway/compiler/mutations/mutated_run.h"
+#include "gangway/compiler/mutations/program_runner.h"
+#include "gangway/compiler/mutations/subjects.h"
 #include "gangway/device/handler_group.h"
+#include "gangway/device/pjrt/host_call.h"
 #include "gangway/device/pjrt/linalg/linalg_handlers.h"
 #include "gangway/device/pjrt/pjrt_backend.h"
+#include "gangway/device/pjrt/position_call.h"
 
 namespace gangway::compiler {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kRunsPerChild = 2000;  // then it is started afresh: what it leaks has an end
+constexpr int kRunsPerChild = 1000;  // then it is started afresh: what it leaks has an end
 constexpr int kRunsPerLook = 16;     // between two looks at the victims
-constexpr int kSilenceMs = 60'000;   // a compile that takes longer is a finding
+constexpr int kSilenceMs = 60'000;
+constexpr int kThreads =
+    32;  // of XLA's pool: more than the positions of a program, which wait for one another
 
-// What the child says, a byte each: a seed begins, and an Outcome.
-constexpr char kBegins = 'b';
+// What the child says, a byte each: a seed begins, its program is compiled, is run, and an Outcome.
+constexpr char kBegins = 'b', kCompiles = 'c', kRuns = 'r';
 constexpr char kRunning[] = "running.hlo.pb";  // what the child compiles and runs
 
 void Say(int pipe, char what) {
@@ -59,23 +68,44 @@ void Keep(const fs::path& findings, uint32_t seed) {
   fs::rename(findings / kRunning, findings / ("seed-" + std::to_string(seed) + ".hlo.pb"), ignored);
 }
 
-[[noreturn]] void RunChild(const std::vector<std::string>& programs, const fs::path& findings,
-                           uint32_t seed, int pipe) {
-  device::PjrtOptions options{
-      .plugin_path = SourcePath(GANGWAY_TEST_PJRT_PLUGIN), .device_count = 1, .nproc = 4};
+const Subject& Choose(const Subjects& subjects, std::mt19937& random) {
+  const std::vector<Subject>* const kinds[] = {&subjects.plain, &subjects.calling,
+                                               &subjects.spanning};
+  const std::vector<Subject>& kind = *kinds[random() % std::size(kinds)];
+  return kind[random() % kind.size()];
+}
+
+std::unique_ptr<device::Backend> Open() {
+  device::PjrtOptions options{.plugin_path = SourcePath(GANGWAY_TEST_PJRT_PLUGIN),
+                              .device_count = kRunnerDevices,
+                              .nproc = kThreads};
   auto backend = device::OpenPjrt(options);
-  if (!backend.ok()) _exit(1);
-  device::OfferHandlers(**backend, std::vector{device::LinalgHandlers((*backend)->capabilities())});
-  const Victims victims(**backend);
+  if (!backend.ok()) {
+    std::fprintf(stderr, "%s\n", backend.status().ToString().c_str());
+    _exit(2);
+  }
+  device::OfferHandlers(
+      **backend,
+      std::vector{device::LinalgHandlers((*backend)->capabilities()), device::HostCallHandlers(),
+                  device::PositionHandlers(), collective::CollectiveHandlers()});
+  return *std::move(backend);
+}
+
+[[noreturn]] void RunChild(const Subjects& subjects, const fs::path& findings, uint32_t seed,
+                           int pipe) {
+  const std::unique_ptr<device::Backend> backend = Open();
+  ProgramRunner runner(*backend);
+  const Victims victims(*backend);
   for (int i = 0; i < kRunsPerChild; ++i, ++seed) {
     Say(pipe, kBegins);
     std::mt19937 random(seed);
-    const std::string& program = programs[random() % programs.size()];
-    Outcome outcome = RunMutated(**backend, program, random, [&](const std::string& code) {
-      WriteTo(findings / kRunning, code);
-    });
+    Outcome outcome = RunMutated(*backend, runner, Choose(subjects, random), random,
+                                 [&](Stage stage, const std::string& code) {
+                                   if (stage == Stage::kCompile) WriteTo(findings / kRunning, code);
+                                   Say(pipe, stage == Stage::kCompile ? kCompiles : kRuns);
+                                 });
     if (i % kRunsPerLook == 0 && !victims.AreWhole()) outcome = Outcome::kOverwrote;
-    if (outcome == Outcome::kOverwrote || outcome == Outcome::kEndless) Keep(findings, seed);
+    if (outcome == Outcome::kOverwrote) Keep(findings, seed);
     Say(pipe, static_cast<char>('0' + static_cast<int>(outcome)));
     if (outcome == Outcome::kEndless) break;
   }
@@ -85,30 +115,43 @@ void Keep(const fs::path& findings, uint32_t seed) {
 
 struct Counts {
   std::map<char, int> outcomes;
-  int crashes = 0, silences = 0;
+  int crashes = 0, silences = 0, long_compiles = 0;
 };
 
+std::string EndOf(int status) {
+  return WIFSIGNALED(status) ? strsignal(WTERMSIG(status))
+                             : "exit status " + std::to_string(WEXITSTATUS(status));
+}
+
+void Report(const fs::path& findings, uint32_t seed, const std::string& what, int& count) {
+  std::printf("finding: seed %u: %s\n", seed, what.c_str());
+  std::fflush(stdout);
+  ++count;
+  Keep(findings, seed);
+}
+
 // Runs one child from `seed` on. Returns the seed after the last one that it began.
-uint32_t RunSeeds(const std::vector<std::string>& programs, const fs::path& findings, uint32_t seed,
+uint32_t RunSeeds(const Subjects& subjects, const fs::path& findings, uint32_t seed,
                   Clock::time_point end, Counts& counts) {
   int pipes[2];
   if (pipe(pipes) != 0) std::exit(1);
   const pid_t child = fork();
   if (child == 0) {
     close(pipes[0]);
-    RunChild(programs, findings, seed, pipes[1]);
+    RunChild(subjects, findings, seed, pipes[1]);
   }
   close(pipes[1]);
-  bool silent = false, running = false;
+  bool silent = false;
+  char stage = 0;  // of the program at hand; an outcome between two programs
   while (Clock::now() < end) {
     pollfd each{pipes[0], POLLIN, 0};
     silent = poll(&each, 1, kSilenceMs) == 0;
     char said = 0;
     if (silent || read(pipes[0], &said, 1) != 1) break;
-    running = said == kBegins;
-    if (running)
+    stage = said;
+    if (said == kBegins)
       ++seed;
-    else
+    else if (said != kCompiles && said != kRuns)
       ++counts.outcomes[said];
   }
   const bool over = Clock::now() >= end;
@@ -116,12 +159,13 @@ uint32_t RunSeeds(const std::vector<std::string>& programs, const fs::path& find
   int status = 0;
   waitpid(child, &status, 0);
   close(pipes[0]);
-  if (silent || (running && !over)) {
-    std::printf("finding: seed %u: %s\n", seed - 1,
-                silent ? "no answer" : strsignal(WTERMSIG(status)));
-    ++(silent ? counts.silences : counts.crashes);
-    Keep(findings, seed - 1);
-  }
+  const bool is_busy = stage == kBegins || stage == kCompiles || stage == kRuns;
+  if (silent && stage == kCompiles)
+    Report(findings, seed - 1, "a compile without end", counts.long_compiles);
+  else if (silent)
+    Report(findings, seed - 1, "no answer", counts.silences);
+  else if (!over && (is_busy || stage == 0))
+    Report(findings, seed - 1, EndOf(status), counts.crashes);
   return seed;
 }
 
@@ -130,14 +174,16 @@ int Main(int argc, char** argv) {
     std::fprintf(stderr, "usage: gangway_mutated_programs FINDINGS SECONDS [SEED]\n");
     return 2;
   }
-  const std::vector<std::string> programs = Corpus();
+  const Subjects programs = ReadSubjects();
   const fs::path findings = argv[1];
   const auto end = Clock::now() + std::chrono::seconds(std::strtoul(argv[2], nullptr, 10));
   auto seed = static_cast<uint32_t>(argc > 3 ? std::strtoul(argv[3], nullptr, 10) : 1);
-  if (programs.empty()) {
+  if (programs.plain.empty() || programs.calling.empty() || programs.spanning.empty()) {
     std::fprintf(stderr, "the modules of the check's tests are missing\n");
     return 2;
   }
+  std::printf("%zu programs, %zu with calls, %zu over several positions\n", programs.plain.size(),
+              programs.calling.size(), programs.spanning.size());
   fs::create_directories(findings);
   Counts counts;
   while (Clock::now() < end) seed = RunSeeds(programs, findings, seed, end, counts);
@@ -145,7 +191,8 @@ int Main(int argc, char** argv) {
                                     "ran",     "endless",      "overwrote"};
   for (const auto& [outcome, count] : counts.outcomes)
     std::printf("%-12s %d\n", kNames[outcome - '0'], count);
-  std::printf("%-12s %d\n%-12s %d\n", "crashed", counts.crashes, "no answer", counts.silences);
+  std::printf("%-12s %d\n%-12s %d\n%-12s %d\n", "crashed", counts.crashes, "no answer",
+              counts.silences, "long compile", counts.long_compiles);
   const bool found = counts.crashes + counts.silences > 0 || counts.outcomes.contains('6');
   return found ? 1 : 0;
 }

@@ -2,7 +2,6 @@
 #ifndef GANGWAY_COMPILER_MUTATIONS_MUTATED_RUN_H_
 #define GANGWAY_COMPILER_MUTATIONS_MUTATED_RUN_H_
 
-#include <cstddef>
 #include <memory>
 #include <random>
 #include <string>
@@ -10,20 +9,11 @@
 
 #include "absl/functional/function_ref.h"
 
+#include "gangway/compiler/mutations/program_runner.h"
+#include "gangway/compiler/mutations/subjects.h"
 #include "gangway/device/device.h"
 
 namespace gangway::compiler {
-
-// What became of one mutated program.
-enum class Outcome {
-  kRefused,      // by the check
-  kNotCompiled,  // by the runtime, with an error
-  kNotRun,       // its arguments are too large to try
-  kFailed,       // its run ended with an error
-  kRan,
-  kEndless,    // its run did not end within the limit: the process must end
-  kOverwrote,  // memory that is not its own changed
-};
 
 // Arrays of known bytes on a device. Not thread-safe.
 class Victims {
@@ -37,11 +27,14 @@ class Victims {
   std::vector<std::unique_ptr<device::Buffer>> buffers_;
 };
 
-// Makes one to three changes in `module`, a serialized HloModuleProto, and does with it what the cluster would: checks
-// it, compiles what passes, and runs that once on device 0 with arguments of random bits. `random` decides all.
-// `on_passed` gets a program that passed the check before it is compiled.
-Outcome RunMutated(device::Backend& backend, const std::string& module, std::mt19937& random,
-                   absl::FunctionRef<void(const std::string& program)> on_passed);
+// What RunMutated does next with a program that has passed the check.
+enum class Stage { kCompile, kRun };
+
+// Changes `subject` and does with it what the cluster would: checks it, compiles what passes, and runs that once with
+// arguments of random bits. `random` decides all. `on_stage` gets the program.
+Outcome RunMutated(device::Backend& backend, ProgramRunner& runner, const Subject& subject,
+                   std::mt19937& random,
+                   absl::FunctionRef<void(Stage stage, const std::string& program)> on_stage);
 
 }  // namespace gangway::compiler
 
