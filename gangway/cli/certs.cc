@@ -24,6 +24,7 @@
 #include "gangway/base/random.h"
 #include "gangway/base/status.h"
 #include "gangway/cli/access.h"
+#include "gangway/transport/tls/any_host.h"
 
 namespace gangway::cli {
 namespace {
@@ -163,7 +164,7 @@ const std::vector<RoleNeeds>& Roles() {
   return *roles;
 }
 
-absl::StatusOr<RoleNeeds> CheckAdded(const CertsOptions& options) {
+absl::StatusOr<RoleNeeds> CheckAdded(const CertsOptions& options, bool any_host) {
   const bool named = !options.add.empty() && options.add.size() <= 40 && options.add[0] != '.' &&
                      CheckHost(options.add).ok() && options.add.find(':') == std::string::npos;
   if (!named) {
@@ -179,7 +180,7 @@ absl::StatusOr<RoleNeeds> CheckAdded(const CertsOptions& options) {
   }
   for (const RoleNeeds& needs : Roles()) {
     if (options.role != needs.role) continue;
-    if (needs.serves && options.hosts.empty()) {
+    if (needs.serves && options.hosts.empty() && !any_host) {
       return absl::InvalidArgumentError(
           absl::StrCat("others connect to a ", needs.role,
                        ", so its certificate names its host: give --hosts a.example"));
@@ -234,11 +235,14 @@ absl::Status MakeCerts(const CertsOptions& options) {
   GANGWAY_RETURN_IF_ERROR(CheckOptions(options));
   Key authority_key(EVP_EC_gen("P-256")), key(EVP_EC_gen("P-256"));
   if (!authority_key || !key) return absl::InternalError("OpenSSL could not make a key");
-  Certificate authority = NewCertificate(authority_key.get(), "Gangway cluster authority",
-                                         options.days, nullptr, nullptr, "");
+  Certificate authority =
+      NewCertificate(authority_key.get(),
+                     options.any_host ? transport::kAnyHostAuthority : "Gangway cluster authority",
+                     options.days, nullptr, nullptr, "");
   if (!authority) return absl::InternalError("OpenSSL could not make the authority's certificate");
   std::vector<std::string> hosts(std::begin(kAlways), std::end(kAlways));
   hosts.insert(hosts.end(), options.hosts.begin(), options.hosts.end());
+  if (options.any_host) hosts.emplace_back(transport::kAnyHostName);
   Certificate certificate =
       NewCertificate(key.get(), "Gangway cluster", options.days, authority.get(),
                      authority_key.get(), AlternativeNames(hosts));
@@ -253,7 +257,8 @@ absl::Status MakeCerts(const CertsOptions& options) {
 
 absl::Status AddCerts(const CertsOptions& options) {
   GANGWAY_RETURN_IF_ERROR(CheckDays(options));
-  GANGWAY_ASSIGN_OR_RETURN(auto needs, CheckAdded(options));
+  const auto any_host = IsForAnyHost(options.folder);
+  GANGWAY_ASSIGN_OR_RETURN(auto needs, CheckAdded(options, any_host.value_or(false)));
   auto signer_text = ReadPrivateFile(absl::StrCat(options.folder, "/ca.key"));
   if (!signer_text.ok()) {
     return absl::Status(signer_text.status().code(),
@@ -270,10 +275,11 @@ absl::Status AddCerts(const CertsOptions& options) {
         absl::StrCat(options.folder,
                      ": ca.pem and ca.key are not one authority: restore them, or make a new "
                      "folder"));
-  Certificate certificate =
-      NewCertificate(key.get(), absl::StrCat(options.role, "/", options.add), options.days,
-                     authority.get(), signer.get(), AlternativeNames(options.hosts),
-                     needs.serves ? Usage::kServe : Usage::kConnect);
+  std::vector<std::string> hosts = options.hosts;
+  if (any_host.value_or(false) && needs.serves) hosts.emplace_back(transport::kAnyHostName);
+  Certificate certificate = NewCertificate(
+      key.get(), absl::StrCat(options.role, "/", options.add), options.days, authority.get(),
+      signer.get(), AlternativeNames(hosts), needs.serves ? Usage::kServe : Usage::kConnect);
   if (!certificate) return absl::InternalError("OpenSSL could not make the certificate");
   Files files = {{"ca.pem", authority_text},
                  {"cert.pem", PemOf(certificate.get())},
@@ -311,6 +317,12 @@ absl::Status Revoke(const CertsOptions& options) {
   return WritePrivateFile(list, absl::StrCat(lines, id.serial, " ", id.name, " ", date, "\n"));
 }
 
+absl::StatusOr<bool> IsForAnyHost(const std::string& folder) {
+  if (folder.empty()) return false;
+  GANGWAY_ASSIGN_OR_RETURN(auto text, ReadPrivateFile(absl::StrCat(folder, "/ca.pem")));
+  return transport::IsForAnyHost(text);
+}
+
 absl::Status CheckCertificate(const std::string& folder, const std::string& host) {
   const std::string path = absl::StrCat(folder, "/cert.pem");
   GANGWAY_ASSIGN_OR_RETURN(auto text, ReadPrivateFile(path));
@@ -326,9 +338,11 @@ absl::Status CheckCertificate(const std::string& folder, const std::string& host
         " has expired or is not valid yet: check this host's clock, or make a new folder "
         "with `gangway certs` and copy it to all hosts"));
   }
-  const int named = IsAddress(host)
-                        ? X509_check_ip_asc(certificate.get(), host.c_str(), 0)
-                        : X509_check_host(certificate.get(), host.data(), host.size(), 0, nullptr);
+  GANGWAY_ASSIGN_OR_RETURN(const bool any_host, IsForAnyHost(folder));
+  const std::string name = any_host ? transport::kAnyHostName : host;
+  const int named = IsAddress(name)
+                        ? X509_check_ip_asc(certificate.get(), name.c_str(), 0)
+                        : X509_check_host(certificate.get(), name.data(), name.size(), 0, nullptr);
   if (named == 1) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
       path, " does not name the host ", host,

@@ -24,6 +24,7 @@ using transport::ReadCertificateId;
 struct CertsOptions {
   std::string folder;
   std::vector<std::string> hosts;  // names and addresses; loopback is always included
+  bool any_host = false;           // of MakeCerts: peers do not check the names of hosts
   int days = 730;                  // valid from now
   std::string add;                 // of AddCerts: the name
   std::string role;                // of AddCerts: controller, scheduler, worker or client
@@ -36,15 +37,21 @@ struct CertsOptions {
 absl::Status MakeCerts(const CertsOptions& options);
 
 // Makes the folder `add` in a folder of MakeCerts. Errors as MakeCerts, and INVALID_ARGUMENT: not a
-// name or a role, or a role that serves others without hosts. NOT_FOUND: the authority's key.
+// name or a role, or a role that serves others without hosts, unless the cluster's certificates are
+// for any host. NOT_FOUND: the authority's key.
 absl::Status AddCerts(const CertsOptions& options);
 
 // Adds the certificate in the folder `revoke` to the list `revoked` (transport/tls/revocations.h). NOT_FOUND: no
 // such folder.
 absl::Status Revoke(const CertsOptions& options);
 
-// Checks that the certificate in `folder` is valid now and names `host`; else FAILED_PRECONDITION.
+// Checks that the certificate in `folder` is valid now and names `host`, unless the cluster's are for any host; else
+// FAILED_PRECONDITION.
 absl::Status CheckCertificate(const std::string& folder, const std::string& host);
+
+// Whether the certificates of the folder's cluster are for any host (transport/tls/any_host.h). False
+// for no folder. Errors: those of ReadPrivateFile.
+absl::StatusOr<bool> IsForAnyHost(const std::string& folder);
 
 // Runs the subcommand; returns the exit status.
 int Certs(const CertsOptions& options);

@@ -18,6 +18,7 @@
 #include "gangway/base/executor.h"
 #include "gangway/base/mutex.h"
 #include "gangway/cli/access.h"
+#include "gangway/transport/server_role.h"
 
 namespace gangway::cli {
 namespace {
@@ -249,6 +250,49 @@ TEST_F(LinksTest, AListenerWhoseCertificateIsRevokedIsLeft_SE1) {
   EXPECT_TRUE(Ended(end, kCloseLimit));
   auto again = Connect(*a, end);
   EXPECT_EQ(again.status().code(), absl::StatusCode::kPermissionDenied) << again.status();
+}
+
+TEST_F(LinksTest, AWorkerIsNotTakenForAController_SE1) {
+  auto a = *OpenTransport(Folder("a"));
+  auto true_head = Connect(*a, std::make_shared<absl::Status>());
+  ASSERT_TRUE(true_head.ok()) << true_head.status();
+  EXPECT_TRUE(transport::CheckControls((*true_head)->peer(), "there").ok());
+  auto b = *OpenTransport(Folder("b"));
+  auto listener = b->Listen("127.0.0.1:0", [this](const std::shared_ptr<transport::Link>&) {
+    return transport::LinkEvents{.executor = &loop_};
+  });
+  ASSERT_TRUE(listener.ok()) << listener.status();
+  listener_ = *std::move(listener);
+  auto impostor = Connect(*a, std::make_shared<absl::Status>());
+  ASSERT_TRUE(impostor.ok()) << "as the data link of a worker it may be";
+  const absl::Status refused = transport::CheckControls((*impostor)->peer(), "there");
+  EXPECT_EQ(refused.code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_TRUE(absl::StrContains(refused.message(), "worker/b")) << refused;
+  listener_.reset();
+}
+
+// Every address has the same name in these certificates, but of one cluster only.
+TEST_F(LinksTest, PeersOfAClusterForAnyHostExpectItsNameAtEveryAddress_SE1) {
+  CertsOptions any = {.folder = folder_ + "/any", .any_host = true};
+  ASSERT_TRUE(MakeCerts(any).ok());
+  any.add = "w";
+  any.role = "worker";
+  ASSERT_TRUE(AddCerts(any).ok());
+  auto worker = *OpenTransport(folder_ + "/any/w");
+  auto listener = worker->Listen("127.0.0.1:0", [this](const std::shared_ptr<transport::Link>&) {
+    return transport::LinkEvents{.executor = &loop_};
+  });
+  ASSERT_TRUE(listener.ok()) << listener.status();
+  listener_ = *std::move(listener);
+  auto whole = *OpenTransport(folder_ + "/any");
+  auto link = Connect(*whole, std::make_shared<absl::Status>());
+  ASSERT_TRUE(link.ok()) << link.status();
+  EXPECT_EQ((*link)->peer().certificate, "worker/w");
+  CertsOptions other = {.folder = folder_ + "/other", .any_host = true};
+  ASSERT_TRUE(MakeCerts(other).ok());
+  auto stranger = *OpenTransport(other.folder);
+  EXPECT_FALSE(Connect(*stranger, std::make_shared<absl::Status>()).ok());
+  listener_.reset();
 }
 
 TEST_F(LinksTest, AClientsCertificateServesNobody_SE1) {

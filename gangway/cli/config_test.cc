@@ -166,6 +166,20 @@ TEST_F(FolderTest, ACertificateNamesItsHostsAndLoopback) {
   EXPECT_EQ(MakeCerts({.folder = tls}).code(), absl::StatusCode::kAlreadyExists);
 }
 
+TEST_F(FolderTest, ACertificateForAnyHostServesEachHost) {
+  const std::string tls = folder_ + "/tls";
+  ASSERT_TRUE(MakeCerts({.folder = tls, .any_host = true}).ok());
+  EXPECT_TRUE(*IsForAnyHost(tls));
+  for (const char* host : {"a.example", "10.1.2.3", "::1"})
+    EXPECT_TRUE(CheckCertificate(tls, host).ok()) << CheckCertificate(tls, host);
+  ASSERT_TRUE(AddCerts({.folder = tls, .add = "w", .role = "worker"}).ok());
+  EXPECT_TRUE(CheckCertificate(tls + "/w", "b.example").ok());
+  ASSERT_TRUE(AddCerts({.folder = tls, .add = "alice", .role = "client"}).ok());
+  EXPECT_EQ(CheckCertificate(tls + "/alice", "b.example").code(),
+            absl::StatusCode::kFailedPrecondition)
+      << "a client serves nobody";
+}
+
 TEST_F(FolderTest, SecretsAreMadeOnceForTheirOwnerAndNotReadWhenOthersCan) {
   const std::string secret = folder_ + "/secret", worker = folder_ + "/worker.token";
   ASSERT_TRUE(EnsureTokens(folder_).ok());

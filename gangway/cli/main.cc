@@ -298,6 +298,9 @@ void AddHosts(CLI::App& app, CertsOptions& certs, HostOptions& hosts, WorkerRole
   command->add_option("folder", certs.folder, "the folder to create")->required();
   command->add_option("--hosts", certs.hosts, "all hosts of the cluster: names or addresses")
       ->delimiter(',');
+  command->add_flag("--any-host", certs.any_host,
+                    "for a cluster whose hosts are not known beforehand: processes check who issued "
+                    "a certificate and its role, and not the host's name");
   command->add_option("--days", certs.days, "how long they are valid")->capture_default_str();
   command->add_option("--add", certs.add,
                       "make the folder of this name in it, for one host or person");

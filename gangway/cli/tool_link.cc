@@ -14,6 +14,7 @@
 #include "gangway/base/mutex.h"
 #include "gangway/base/status.h"
 #include "gangway/base/thread.h"
+#include "gangway/transport/server_role.h"
 #include "gangway/wire/failure.h"
 #include "gangway/wire/version.h"
 
@@ -75,6 +76,11 @@ absl::Status Ask(transport::Transport& transport, const std::string& control_add
         absl::StrCat("the controller closed the connection: ", std::string(why.message()))));
   };
   GANGWAY_ASSIGN_OR_RETURN(auto link, transport.Connect(control_address, std::move(events), limit));
+  if (absl::Status controls = transport::CheckControls(link->peer(), control_address);
+      !controls.ok()) {
+    question->End(controls);
+    frames.clear();
+  }
   uint64_t sequence = 0;
   for (wire::Frame& frame : frames) {
     frame.set_sequence(++sequence);

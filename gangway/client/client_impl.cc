@@ -11,6 +11,7 @@
 #include "gangway/base/thread.h"
 #include "gangway/base/trace.h"
 #include "gangway/client/convert.h"
+#include "gangway/transport/server_role.h"
 #include "gangway/wire/failure.h"
 #include "gangway/wire/version.h"
 
@@ -89,6 +90,7 @@ absl::Status ClientImpl::Open() {
       auto link, options_.control->Connect(options_.controller_address,
                                            transport::JoinPieces(std::move(events)),
                                            options_.connect_limit, transport::kBatchLink));
+  GANGWAY_RETURN_IF_ERROR(transport::CheckControls(link->peer(), options_.controller_address));
   {
     MutexLock lock(sender_mutex_);
     sender_ = std::make_unique<transport::PacedSender>(

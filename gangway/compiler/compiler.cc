@@ -24,6 +24,7 @@
 #include "gangway/compiler/compile.h"
 #include "gangway/compiler/confinement.h"
 #include "gangway/transport/paced_sender.h"
+#include "gangway/transport/server_role.h"
 #include "gangway/wire/failure.h"
 #include "gangway/wire/trace.h"
 #include "gangway/wire/version.h"
@@ -139,6 +140,7 @@ absl::Status Compiler::Connect(Clock::time_point deadline) {
     auto link = options_.transport->Connect(options_.head_address, transport::JoinPieces(events),
                                             std::max(left, kRetryPeriod), transport::kBatchLink);
     if (link.ok()) {
+      GANGWAY_RETURN_IF_ERROR(transport::CheckControls((*link)->peer(), options_.head_address));
       control_.Post([this, link = *std::move(link)] { OnConnected(link); });
       return absl::OkStatus();
     }

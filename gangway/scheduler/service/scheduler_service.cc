@@ -10,6 +10,7 @@
 #include "gangway/base/status.h"
 #include "gangway/base/thread.h"
 #include "gangway/base/trace.h"
+#include "gangway/transport/server_role.h"
 #include "gangway/wire/failure.h"
 #include "gangway/wire/trace.h"
 #include "gangway/wire/version.h"
@@ -104,6 +105,7 @@ absl::StatusOr<std::unique_ptr<SchedulerService>> SchedulerService::Connect(
   auto link = controller.Connect(address, transport::JoinPieces(std::move(events)), limit,
                                  transport::kBatchLink);
   absl::Status status = link.status();
+  if (status.ok()) status = transport::CheckControls((*link)->peer(), address);
   if (status.ok()) {
     loop->Post([raw = service.get(), kept = *link] { raw->SetController(kept); });
     status = (*link)->Send(service->Introduce());

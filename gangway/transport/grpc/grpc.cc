@@ -259,6 +259,7 @@ class GrpcTransport final : public Transport {
   std::shared_ptr<grpc::Channel> NewChannel(const std::string& target) const {
     grpc::ChannelArguments arguments;
     for (const auto& [name, value] : CommonArguments(options_)) arguments.SetInt(name, value);
+    if (!options_.server_name.empty()) arguments.SetSslTargetNameOverride(options_.server_name);
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
     arguments.SetInt(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);

@@ -10,6 +10,7 @@
 
 #include <chrono>
 #include <memory>
+#include <string>
 
 #include "absl/status/statusor.h"
 
@@ -22,6 +23,8 @@ struct GrpcOptions {
   // Both or neither. Without them, only loopback addresses are allowed (SE-1).
   std::shared_ptr<grpc::ServerCredentials> server_credentials;
   std::shared_ptr<grpc::ChannelCredentials> channel_credentials;
+  // The name that the certificates of all servers have; empty: that of the host which is connected to.
+  std::string server_name;
   // Of peers that present a certificate; null: each that the credentials accept. A link whose peer
   // it rejects is closed, with its reason.
   std::shared_ptr<PeerPolicy> peers;

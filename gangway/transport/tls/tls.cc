@@ -7,6 +7,7 @@
 
 #include "gangway/base/private_file.h"
 #include "gangway/transport/by_address.h"
+#include "gangway/transport/tls/any_host.h"
 #include "gangway/transport/tls/revocations.h"
 
 namespace gangway::transport {
@@ -30,10 +31,12 @@ absl::StatusOr<std::unique_ptr<Transport>> OpenTransport(const std::string& tls,
       GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
   server.pem_root_certs = channel.pem_root_certs;
   server.pem_key_cert_pairs = {{channel.pem_private_key, channel.pem_cert_chain}};
-  return NewTransportByAddress({.server_credentials = grpc::SslServerCredentials(server),
-                                .channel_credentials = grpc::SslCredentials(channel),
-                                .peers = std::make_shared<Revocations>(tls),
-                                .silence_max = silence_max});
+  return NewTransportByAddress(
+      {.server_credentials = grpc::SslServerCredentials(server),
+       .channel_credentials = grpc::SslCredentials(channel),
+       .server_name = IsForAnyHost(channel.pem_root_certs) ? kAnyHostName : "",
+       .peers = std::make_shared<Revocations>(tls),
+       .silence_max = silence_max});
 }
 
 absl::Status ExplainConnection(const absl::Status& status, const std::string& address,

@@ -29,6 +29,7 @@
 #include "gangway/device/pjrt/simulated_work.h"
 #include "gangway/device/sim/sim_backend.h"
 #include "gangway/transport/paced_sender.h"
+#include "gangway/transport/server_role.h"
 #include "gangway/wire/failure.h"
 #include "gangway/wire/trace.h"
 #include "gangway/wire/version.h"
@@ -377,6 +378,8 @@ absl::StatusOr<std::shared_ptr<transport::Link>> ConnectScheduler(
   while (true) {
     auto link = control.Connect(options.scheduler_address, transport::JoinPieces(events),
                                 std::chrono::milliseconds(1000), transport::kBatchLink);
+    if (link.ok())
+      GANGWAY_RETURN_IF_ERROR(transport::CheckControls((*link)->peer(), options.scheduler_address));
     if (link.ok() || Clock::now() >= deadline) return link;
     // The scheduler may still be starting.
     if (stop.WaitFor(std::chrono::milliseconds(100)) || stop.leaving())
