@@ -168,20 +168,40 @@ HostScheduler ReadScheduler(Reader& reader, const toml::node& node) {
   return scheduler;
 }
 
+// `workers = 4` and, for each of them, `devices = 2`: any hosts may claim these places.
+void ReadCounts(Reader& reader, const toml::table& table, HostIsland& island) {
+  uint32_t workers = 0;
+  HostWorker worker;
+  reader.Integer(table, "workers", 1, kDevicesMax, workers);
+  reader.Integer(table, "devices", 1, kDevicesMax, worker.devices);
+  island.workers.assign(workers, worker);
+}
+
 HostIsland ReadIsland(Reader& reader, const toml::node& node) {
   HostIsland island;
   const toml::table* table = node.as_table();
-  const toml::array* list = nullptr;
+  const toml::node* workers = nullptr;
   if (table != nullptr) {
-    reader.Keys(*table, {"workers", "scheduler"});
-    list = table->get_as<toml::array>("workers");
+    reader.Keys(*table, {"workers", "devices", "scheduler"});
+    workers = table->get("workers");
     if (const toml::node* scheduler = table->get("scheduler"))
       island.scheduler = ReadScheduler(reader, *scheduler);
   }
+  if (workers != nullptr && workers->is_integer()) {
+    ReadCounts(reader, *table, island);
+    return island;
+  }
+  const toml::array* list = workers == nullptr ? nullptr : workers->as_array();
   if (list == nullptr || list->empty()) {
     reader.Complain(node.source(),
-                    "an island needs workers: workers = [ { host = \"a.example\", devices = 4 } ]");
+                    "an island needs workers: workers = 4, which any hosts may become, or "
+                    "workers = [ { host = \"a.example\", devices = 4 } ]");
     return island;
+  }
+  if (const toml::node* devices = table->get("devices")) {
+    reader.Complain(devices->source(),
+                    "devices of an island belongs to workers = 4; in a list, each worker has its "
+                    "own: workers = [ { devices = 4 } ]");
   }
   for (const toml::node& each : *list) island.workers.push_back(ReadWorker(reader, each));
   return island;
@@ -195,10 +215,11 @@ void ReadController(Reader& reader, const toml::table& root, ClusterConfig& conf
     return reader.Complain(node->source(), "controller must be a table: [controller]");
   reader.Keys(*table, {"callback_hold", "client_silence", "collective_limit", "collectives",
                        "compile_limit", "compiler_memory", "compilers", "control_port",
-                       "front_door_port", "host", "isolation", "late_after", "latency_request",
+                       "front_door_port", "host", "isolation", "late_after", "latency_request", "listen",
                        "orphan_limit", "quarantine", "session_wait", "worker_wait"});
   reader.Host(*table, "host", config.controller_host);
-  reader.Integer(*table, "control_port", 1, 65535, config.control_port);
+  reader.Host(*table, "listen", config.controller_listen);
+  reader.Integer(*table, "control_port", 0, 65535, config.control_port);
   reader.Integer(*table, "front_door_port", 1, 65535, config.front_door_port);
   reader.Integer(*table, "client_silence", 2, kWaitMaxS, config.client_silence_s);
   reader.Integer(*table, "session_wait", 0, kWaitMaxS, config.session_wait_s);
@@ -244,9 +265,12 @@ std::string ListenHost(const std::string& host) {
   return loopback ? host : host.find(':') == std::string::npos ? "0.0.0.0" : "::";
 }
 
+std::string BracketedHost(const std::string& host) {
+  return host.find(':') == std::string::npos ? host : absl::StrCat("[", host, "]");
+}
+
 std::string HostAndPort(const std::string& host, int port) {
-  return host.find(':') == std::string::npos ? absl::StrCat(host, ":", port)
-                                             : absl::StrCat("[", host, "]:", port);
+  return absl::StrCat(BracketedHost(host), ":", port);
 }
 
 std::string ClusterConfig::ControlAddress() const {
@@ -254,7 +278,8 @@ std::string ClusterConfig::ControlAddress() const {
 }
 
 std::string ClusterConfig::ControlListenAddress() const {
-  return HostAndPort(ListenHost(controller_host), control_port);
+  return HostAndPort(controller_listen.empty() ? ListenHost(controller_host) : controller_listen,
+                     control_port);
 }
 
 uint32_t ClusterConfig::DevicesMax() const {
@@ -293,7 +318,7 @@ absl::StatusOr<ClusterConfig> ParseConfig(std::string_view text, const std::stri
   ClusterConfig config;
   Reader reader(path);
   reader.Keys(root, {"controller", "device_memory_fraction", "head_memory", "island", "memory",
-                     "plugin", "preallocate", "threads"});
+                     "plugin", "preallocate", "threads", "workers_per_host"});
   ReadController(reader, root, config);
   reader.Bytes(root, "memory", config.memory_bytes);
   reader.Bytes(root, "head_memory", config.head_memory_bytes);
@@ -301,15 +326,69 @@ absl::StatusOr<ClusterConfig> ParseConfig(std::string_view text, const std::stri
   reader.Share(root, "device_memory_fraction", config.device_memory.fraction);
   reader.Boolean(root, "preallocate", config.device_memory.preallocate);
   reader.Integer(root, "threads", 1, kThreadsMax, config.threads);
+  reader.Integer(root, "workers_per_host", 1, kDevicesMax, config.workers_per_host);
   if (const toml::node* islands = root.get("island")) {
     const toml::array* list = islands->as_array();
     if (list == nullptr) reader.Complain(islands->source(), "write [[island]], with two brackets");
-    for (size_t i = 0; list != nullptr && i < list->size(); ++i)
+    for (size_t i = 0; list != nullptr && i < list->size(); ++i) {
       config.islands.push_back(ReadIsland(reader, *list->get(i)));
+      if (config.Devices() > kDevicesMax) break;  // CheckCounts says so
+    }
   }
   GANGWAY_RETURN_IF_ERROR(reader.status());
   GANGWAY_RETURN_IF_ERROR(CheckCounts(config, path));
   return config;
+}
+
+std::string ToToml(const ClusterConfig& config) {
+  toml::table controller{{"host", config.controller_host},
+                         {"control_port", config.control_port},
+                         {"front_door_port", config.front_door_port},
+                         {"client_silence", config.client_silence_s},
+                         {"session_wait", config.session_wait_s},
+                         {"worker_wait", config.worker_wait_s},
+                         {"late_after", config.late_after_s},
+                         {"collective_limit", config.collective_limit_s},
+                         {"orphan_limit", config.orphan_limit_s},
+                         {"callback_hold", config.callback_hold_s},
+                         {"quarantine", config.quarantine_s},
+                         {"collectives", config.collectives},
+      {"isolation", config.isolation},
+                         {"compilers", config.compilers.count},
+                         {"compile_limit", config.compilers.limit_s},
+                         {"latency_request", config.latency_request}};
+  if (!config.controller_listen.empty()) controller.insert("listen", config.controller_listen);
+  if (config.compilers.memory_bytes)
+    controller.insert("compiler_memory", absl::StrCat(*config.compilers.memory_bytes));
+  toml::array islands;
+  for (const HostIsland& island : config.islands) {
+    toml::array workers;
+    for (const HostWorker& worker : island.workers) {
+      toml::table& table = workers.emplace_back<toml::table>();
+      table.insert("devices", worker.devices);
+      if (!worker.host.empty()) table.insert("host", worker.host);
+      if (worker.data_port != 0) table.insert("data_port", worker.data_port);
+    }
+    toml::table& table = islands.emplace_back<toml::table>();
+    table.insert("workers", std::move(workers));
+    if (island.scheduler) {
+      table.insert("scheduler",
+                   toml::table{{"host", island.scheduler->host}, {"port", island.scheduler->port}});
+    }
+  }
+  toml::table root{{"threads", config.threads},
+                   {"preallocate", config.device_memory.preallocate},
+                   {"controller", std::move(controller)},
+                   {"island", std::move(islands)}};
+  if (config.memory_bytes) root.insert("memory", absl::StrCat(*config.memory_bytes));
+  if (config.head_memory_bytes) root.insert("head_memory", absl::StrCat(*config.head_memory_bytes));
+  if (!config.plugin.empty()) root.insert("plugin", config.plugin);
+  if (config.device_memory.fraction != 0)
+    root.insert("device_memory_fraction", config.device_memory.fraction);
+  if (config.workers_per_host != 0) root.insert("workers_per_host", config.workers_per_host);
+  std::ostringstream text;
+  text << root << '\n';
+  return text.str();
 }
 
 absl::StatusOr<ClusterConfig> ReadConfig(const std::string& path) {

@@ -1,5 +1,8 @@
 // The file that declares a cluster over real hosts (cluster.toml); docs/guides/hosts.md shows one.
 //
+// A worker's place may name its host, or leave it open: then any host that presents the worker's token
+// claims the place by its index.
+//
 // Threading: functions without state. Failure: INVALID_ARGUMENT with file, line, the mistake and
 // what to write instead; NOT_FOUND if the file cannot be read.
 #ifndef GANGWAY_CLI_CONFIG_H_
@@ -28,7 +31,7 @@ inline constexpr char kNoIsolation[] = "none";
 inline constexpr char kProcessIsolation[] = "process";
 
 struct HostWorker {
-  std::string host = "127.0.0.1";  // where peers reach its data port
+  std::string host;  // where peers reach its data port; empty: any host may claim the place
   uint32_t devices = 1;
   int data_port = 0;  // 0 = any free one
 };
@@ -53,7 +56,8 @@ struct CompilerChoice {
 
 struct ClusterConfig {
   std::string controller_host = "127.0.0.1";  // where workers and clients reach the controller
-  int control_port = 38601;
+  std::string controller_listen;   // the host it listens at; empty: ListenHost(controller_host)
+  int control_port = 38601;        // 0 = any free one
   int front_door_port = 38600;     // of the JAX front door, on loopback
   uint32_t client_silence_s = 60;  // a client whose host vanishes is lost
   uint32_t session_wait_s = 15;
@@ -72,6 +76,7 @@ struct ClusterConfig {
   // Of XLA CPU's pool in every worker and the compiler. Declared, because results depend on it and the
   // hosts' cores are not known here: at least the devices and the cores of the largest worker.
   int threads = 64;
+  uint32_t workers_per_host = 0;       // of workers without a declared host; 0 = not known here
   std::string plugin;                  // as FindPlugin takes it
   device::DeviceMemory device_memory;  // that every worker's plugin takes
   std::vector<HostIsland> islands;
@@ -85,10 +90,13 @@ struct ClusterConfig {
 
 // `host` itself if it is loopback, else the any-address, "0.0.0.0" or "::".
 std::string ListenHost(const std::string& host);
-std::string HostAndPort(const std::string& host, int port);  // brackets around IPv6
+std::string BracketedHost(const std::string& host);          // "[::1]", and others as they are
+std::string HostAndPort(const std::string& host, int port);  // "[::1]:5", "a.example:5"
 
 // `path` is for messages.
 absl::StatusOr<ClusterConfig> ParseConfig(std::string_view text, const std::string& path);
+// The text of a file that declares the cluster: ParseConfig gives the same cluster.
+std::string ToToml(const ClusterConfig& config);
 absl::StatusOr<ClusterConfig> ReadConfig(const std::string& path);
 
 }  // namespace gangway::cli

@@ -79,8 +79,7 @@ workers = [ { } ]
   EXPECT_EQ(config->Devices(), 7u);
   EXPECT_EQ(config->islands[0].workers[1].data_port, 7002);
   EXPECT_EQ(HostAndPort(ListenHost("::2"), 7), "[::]:7");
-  EXPECT_EQ(ListenHost(config->islands[1].workers[0].host), "127.0.0.1")
-      << "loopback is the default";
+  EXPECT_EQ(config->islands[1].workers[0].host, "") << "any host may claim the place";
 }
 
 TEST(ConfigTest, WithoutAWordCollectivesAreGangways) {
@@ -88,6 +87,66 @@ TEST(ConfigTest, WithoutAWordCollectivesAreGangways) {
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->collectives, "gangway");
   EXPECT_FALSE(config->device_memory.chosen()) << "the plugin's own";
+}
+
+// Places without a host, which any host may claim.
+TEST(ConfigTest, AnIslandMaySayHowManyWorkersItHas) {
+  const auto config = ParseConfig(
+      "workers_per_host = 2\n[controller]\nlisten = \"::\"\nhost = \"head\"\ncontrol_port = 0\n"
+      "[[island]]\nworkers = 3\ndevices = 2\n[[island]]\nworkers = 1\n",
+      "cluster.toml");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->Shape(), (std::vector<std::vector<uint32_t>>{{2, 2, 2}, {1}}));
+  EXPECT_EQ(config->islands[0].workers[2].host, "");
+  EXPECT_EQ(config->workers_per_host, 2u);
+  EXPECT_EQ(config->ControlListenAddress(), "[::]:0");
+  EXPECT_EQ(config->ControlAddress(), "head:0");
+}
+
+// A controller that options declare writes the file that its head reads.
+TEST(ConfigTest, AFileThatIsWrittenSaysTheSame) {
+  ClusterConfig config;
+  config.controller_host = "fd00::1";
+  config.controller_listen = "::";
+  config.control_port = 7;
+  config.front_door_port = 8;
+  config.client_silence_s = 9;
+  config.session_wait_s = 10;
+  config.worker_wait_s = 11;
+  config.late_after_s = 12;
+  config.collective_limit_s = 13;
+  config.orphan_limit_s = 14;
+  config.callback_hold_s = 15;
+  config.quarantine_s = 16;
+  config.collectives = "xla";
+  config.compilers = {.count = 3, .memory_bytes = 17, .limit_s = 18};
+  config.latency_request = false;
+  config.memory_bytes = 0;
+  config.head_memory_bytes = 19;
+  config.threads = 20;
+  config.workers_per_host = 21;
+  config.plugin = "/opt/a \"b\"\n.so";
+  config.device_memory = {.fraction = 0.25, .preallocate = false};
+  config.islands = {
+      {.workers = {{.devices = 2}, {.host = "a", .data_port = 22}}},
+      {.workers = {{.host = "b"}}, .scheduler = HostScheduler{.host = "c", .port = 23}}};
+  const std::string text = ToToml(config);
+  const auto read = ParseConfig(text, "cluster.toml");
+  ASSERT_TRUE(read.ok()) << read.status() << text;
+  EXPECT_EQ(ToToml(*read), text);
+  EXPECT_EQ(read->controller_host, "fd00::1");
+  EXPECT_EQ(read->ControlListenAddress(), "[::]:7");
+  EXPECT_EQ(read->quarantine_s, 16u);
+  EXPECT_EQ(read->compilers.memory_bytes, 17u);
+  EXPECT_EQ(read->memory_bytes, 0u);
+  EXPECT_EQ(read->head_memory_bytes, 19u);
+  EXPECT_EQ(read->plugin, config.plugin);
+  EXPECT_EQ(read->device_memory.fraction, 0.25);
+  EXPECT_FALSE(read->device_memory.preallocate);
+  EXPECT_FALSE(read->latency_request);
+  EXPECT_EQ(read->Shape(), config.Shape());
+  EXPECT_EQ(read->islands[0].workers[1].data_port, 22);
+  EXPECT_EQ(read->islands[1].scheduler->port, 23);
 }
 
 // Each error names its line, and what to write instead.
@@ -106,9 +165,10 @@ TEST(ConfigTest, MistakesAreNamedByLine) {
       {"preallocate = 1" + island, "1", "true or false"},
       {"plugin = 3" + island, "1", "text in quotes"},
       {"[controler]\nhost = \"a\"" + island, "1", "no setting \"controler\""},
-      {"[controller]\ncontrol_port = 0" + island, "2", "from 1 to 65535"},
-      {"[controller]\ncontrol_port = 70000" + island, "2", "from 1 to 65535"},
-      {"[controller]\ncontrol_port = \"1\"" + island, "2", "from 1 to 65535"},
+      {"[controller]\nfront_door_port = 0" + island, "2", "from 1 to 65535"},
+      {"[controller]\ncontrol_port = 70000" + island, "2", "from 0 to 65535"},
+      {"[controller]\ncontrol_port = \"1\"" + island, "2", "from 0 to 65535"},
+      {"[controller]\nlisten = \"a:1/\"" + island, "2", "without a port"},
       {"[controller]\nfront_door_port = 38601" + island, "1", "are the same"},
       {"[controller]\nhost = \"a/b\"" + island, "2", "without a port"},
       {"[controller]\ncollectives = \"nccl\"" + island, "2", "one of \"xla\", \"gangway\""},
@@ -119,6 +179,12 @@ TEST(ConfigTest, MistakesAreNamedByLine) {
       {"", "1", "no island is declared"},
       {"[island]\nworkers = [ {} ]", "1", "two brackets"},
       {"[[island]]\nworkers = []", "1", "an island needs workers"},
+      {"[[island]]\nworkers = 0", "2", "from 1 to 4096"},
+      {"[[island]]\nworkers = \"4\"", "1", "an island needs workers: workers = 4"},
+      {"[[island]]\nworkers = 4\ndevices = 0", "3", "from 1 to 4096"},
+      {"[[island]]\nworkers = [ {} ]\ndevices = 2", "3", "each worker has its own"},
+      {"[[island]]\nworkers = 4096\n[[island]]\nworkers = 1", "1", "at most 4096"},
+      {"workers_per_host = 0" + island, "1", "from 1 to 4096"},
       {"[[island]]\nworkers = [ 4 ]", "2", "a worker is written as"},
       {"[[island]]\nworkers = [ { device = 4 } ]", "2", "no setting \"device\""},
       {"[[island]]\nworkers = [ { devices = 0 } ]", "2", "from 1 to"},

@@ -12,6 +12,7 @@
 #include "gangway/transport/handshake/data_token.h"
 #include "gangway/transport/handshake/handshake.h"
 #include "gangway/transport/paced_sender.h"
+#include "gangway/wire/version.h"
 
 namespace gangway::cli {
 namespace {
@@ -38,6 +39,13 @@ uint64_t NewEpoch() {
       std::chrono::duration_cast<std::chrono::milliseconds>(WallClock::now().time_since_epoch())
           .count());
 }
+
+// Of a link whose question has been answered, and which is closing.
+class AnsweredEndpoint final : public transport::Endpoint {
+ public:
+  void OnFrame(wire::Frame /*frame*/) override {}
+  void OnClosed(const absl::Status& /*why*/) override {}
+};
 
 }  // namespace
 
@@ -151,6 +159,7 @@ absl::Status ControlPlane::Listen() {
 absl::StatusOr<std::unique_ptr<transport::Endpoint>> ControlPlane::Welcome(
     const std::shared_ptr<transport::Link>& link, const wire::Hello& hello) {
   if (hello.role() != wire::ROLE_WORKER) return controller_->Welcome(link, hello);
+  if (hello.has_declaration_request()) return TellDeclaration(link, hello.declaration_request());
   const uint32_t island = hello.worker().island();
   if (island >= schedulers_.size()) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -161,6 +170,22 @@ absl::StatusOr<std::unique_ptr<transport::Endpoint>> ControlPlane::Welcome(
       "the workers of island ", island, " connect to its scheduler, which is a separate ",
       "process at ", options_.remote_schedulers.at(island), ": start this worker with the ",
       "cluster's current file"));
+}
+
+absl::StatusOr<std::unique_ptr<transport::Endpoint>> ControlPlane::TellDeclaration(
+    const std::shared_ptr<transport::Link>& link, const wire::DeclarationRequest& request) {
+  if (!options_.declare) {
+    return absl::FailedPreconditionError(
+        "this cluster starts its own workers, as `gangway up` does: it has no place for others");
+  }
+  wire::Frame reply;
+  GANGWAY_ASSIGN_OR_RETURN(*reply.mutable_hello_reply()->mutable_declaration(),
+                           options_.declare(request));
+  reply.mutable_hello_reply()->set_build_version(wire::kBuildVersion);
+  reply.mutable_hello_reply()->set_protocol_version(wire::kProtocolVersion);
+  (void)link->Send(std::move(reply));  // the link closes either way
+  link->Close(absl::CancelledError("the question was answered"));
+  return std::make_unique<AnsweredEndpoint>();
 }
 
 }  // namespace gangway::cli

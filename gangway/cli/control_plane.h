@@ -29,6 +29,8 @@ namespace gangway::cli {
 struct ControlPlaneOptions {
   std::vector<std::vector<uint32_t>> islands;         // device count of each worker
   std::map<uint32_t, std::string> remote_schedulers;  // island -> address of a separate scheduler
+  // What a process that asks for a worker is told; null: nothing, since all workers are told by who starts them.
+  std::function<absl::StatusOr<wire::WorkerDeclaration>(const wire::DeclarationRequest&)> declare;
   uint64_t budget_bytes = 0;                          // per device; 0 = no limit
   bool isolates = false;  // sessions of different owners share no worker and no compiler process
   bool own_collectives = false;  // Gangway's instead of the device runtime's, where both can
@@ -73,6 +75,9 @@ class ControlPlane {
   // Rejects new work and waits up to `limit` until none is left. Call it before the destructor.
   void Drain(std::chrono::milliseconds limit);
 
+  // Where it listens, with the real port.
+  const std::string& control_address() const { return control_listener_->address(); }
+
  private:
   ControlPlane(const ControlPlaneOptions& options, transport::Transport* local,
                transport::Transport* network);
@@ -81,6 +86,8 @@ class ControlPlane {
   absl::Status Listen();
   absl::StatusOr<std::unique_ptr<transport::Endpoint>> Welcome(
       const std::shared_ptr<transport::Link>& link, const wire::Hello& hello);
+  absl::StatusOr<std::unique_ptr<transport::Endpoint>> TellDeclaration(
+      const std::shared_ptr<transport::Link>& link, const wire::DeclarationRequest& request);
 
   const ControlPlaneOptions options_;
   transport::Transport* const local_;

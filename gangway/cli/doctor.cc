@@ -220,14 +220,22 @@ void CheckLinks(const Rings& rings, Report& report) {
                          " processes answer, the slowest after ", slowest_ns / 1000, " us"));
 }
 
-void CheckCluster(const DoctorOptions& options, Report& report) {
+// Whether a cluster runs on this host, as its state folder and port say.
+bool CheckHere(const DoctorOptions& options, Report& report) {
   auto port = ChoosePort(options.cluster.port);
-  if (!port.ok()) return report.Wrong("ports", std::string(port.status().message()));
+  if (!port.ok()) {
+    report.Wrong("ports", std::string(port.status().message()));
+    return false;
+  }
   StateDir dir(StateRoot(options.cluster.state_root), *port);
   if (!dir.Supervisor().ok()) {
     auto claimed = ClaimPort(*port);
-    if (!claimed.ok()) return report.Wrong("ports", std::string(claimed.status().message()));
-    return report.Note("cluster", absl::StrCat("none runs on port ", *port, ", which is free"));
+    if (claimed.ok()) {
+      report.Note("cluster", absl::StrCat("none runs on port ", *port, ", which is free"));
+    } else {
+      report.Wrong("ports", std::string(claimed.status().message()));
+    }
+    return false;
   }
   if (ClaimPort(*port).ok()) {
     report.Wrong("ports", absl::StrCat("no process listens on port ", *port,
@@ -235,6 +243,11 @@ void CheckCluster(const DoctorOptions& options, Report& report) {
   } else {
     report.Ok("ports", absl::StrCat("the front door listens on port ", *port));
   }
+  return true;
+}
+
+void CheckCluster(const DoctorOptions& options, Report& report) {
+  if (options.cluster.Address().empty() && !CheckHere(options, report)) return;
   auto door = OpenControl(options.cluster);
   if (!door.ok()) return report.Wrong("cluster", std::string(door.status().message()));
   auto status = AskStatus(*door->transport, door->address, door->token, kStatusLimit);

@@ -55,6 +55,7 @@ class HeadImpl final : public Head {
   }
 
   const std::string& front_door_address() const override { return front_door_at_; }
+  const std::string& control_address() const override { return plane_->control_address(); }
 
   void Drain(std::chrono::milliseconds limit) override { plane_->Drain(limit); }
 

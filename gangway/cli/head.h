@@ -34,6 +34,7 @@ class Head {
   static absl::StatusOr<std::unique_ptr<Head>> Start(const HeadOptions& options);
 
   virtual const std::string& front_door_address() const = 0;  // with the real port
+  virtual const std::string& control_address() const = 0;     // likewise, where it listens
 
   // Rejects new work and waits up to `limit` until none is left. Call it before the destructor.
   virtual void Drain(std::chrono::milliseconds limit) = 0;

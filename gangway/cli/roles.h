@@ -4,23 +4,27 @@
 #define GANGWAY_CLI_ROLES_H_
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 
 #include "gangway/cli/access.h"
 #include "gangway/cli/head.h"
 #include "gangway/device/device_memory.h"
+#include "gangway/transport/transport.h"
 
 namespace gangway::cli {
 
 // Announces itself on standard output (announcement.h). `tools_address`: the control address as
-// tools and other processes reach it.
+// tools and other processes of this host reach it; port 0 stands for the real one.
 int RunHeadRole(HeadOptions options, const AccessFiles& access, const std::string& tools_address);
 
 // Without a controller: end, so that the supervisor restarts the process, or retry forever.
 enum class WhenLost { kEnd, kReturn };
 
 struct WorkerRoleOptions {
+  // Asks the controller for what the rest does not say, before the worker begins; empty: all is said.
+  std::function<absl::Status(const Access&, transport::Transport&, WorkerRoleOptions&)> ask;
   std::string control_address;  // of the scheduler, or of the controller that contains it
   bool own_scheduler = false;   // the scheduler is a separate process
   AccessFiles access = {.role = wire::ROLE_WORKER};
@@ -42,6 +46,7 @@ struct WorkerRoleOptions {
       data_listen_address;      // "": a unix socket if the control address is one, else loopback
   bool latency_request = true;  // held while something is under way, if the cluster does
   WhenLost when_lost = WhenLost::kEnd;
+  int connect_limit_s = 0;  // for the controller's first answer, with kReturn; 0: no limit
 };
 int RunWorkerRole(const WorkerRoleOptions& options);
 

@@ -69,16 +69,19 @@ std::string RemoteDoor(const std::string& given) {
 
 // The flags of gangway.run for a remote cluster.
 absl::StatusOr<std::vector<std::string>> RemoteFlags(const RunOptions& options) {
-  if (options.tls.empty()) {
+  const std::string address = options.cluster.Address();
+  if (options.cluster.tls.empty()) {
     return absl::InvalidArgumentError(
-        "--connect needs --tls and the folder that `gangway certs` made for that cluster; a "
-        "cluster on this host is reached by --port");
+        absl::StrCat("the controller at ", address,
+                     " (--connect or GANGWAY_ADDRESS) needs --tls or "
+                     "GANGWAY_TLS and the folder that `gangway certs` made for that cluster; a "
+                     "cluster on this host is reached by --port"));
   }
   const std::string door = RemoteDoor(options.door);
   if (door != kIfrtDoor)
-    return std::vector<std::string>{"--door",        door,    "--connect",
-                                    options.connect, "--tls", options.tls};
-  auto port = StartRemoteDoor(options.connect, options.tls);
+    return std::vector<std::string>{"--door", door,    "--connect",
+                                    address,  "--tls", options.cluster.tls};
+  auto port = StartRemoteDoor(address, options.cluster.tls);
   if (!port.ok()) return port.status();
   return std::vector<std::string>{"--door", door, "--port", absl::StrCat(*port)};
 }
@@ -115,7 +118,7 @@ int RunScript(const RunOptions& options, const std::vector<std::string>& argumen
     return Fail(
         absl::InvalidArgumentError("no script: gangway run [--port P] script.py [arguments]"));
   }
-  auto flags = options.connect.empty() ? LocalFlags(options) : RemoteFlags(options);
+  auto flags = options.cluster.Address().empty() ? LocalFlags(options) : RemoteFlags(options);
   if (!flags.ok()) return Fail(flags.status());
   SetEnvironment(options);
   const std::string python = Python();

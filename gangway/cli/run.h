@@ -16,9 +16,7 @@ inline constexpr char kIfrtDoor[] = "ifrt";  // the front door, by the proxy cli
 
 struct RunOptions {
   ClusterChoice cluster;
-  std::string connect;  // host:port of a remote controller, instead of `cluster`
-  std::string tls;      // the TLS folder for `connect`
-  std::string door;     // empty: GANGWAY_DOOR, or else the Python package chooses
+  std::string door;  // empty: GANGWAY_DOOR, or else the Python package chooses
 };
 
 // Replaces this process by Python with the script; returns only on an error. `arguments`: the

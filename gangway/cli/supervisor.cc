@@ -145,6 +145,10 @@ void Supervisor::OnHeadLine(const std::string& line) {
       if (auto status = dir_->Write(kControlAddress, control_); !status.ok()) {
         return GiveUp(std::string(status.message()));
       }
+      if (options_.on_listening) {
+        if (auto status = options_.on_listening(control_); !status.ok())
+          return GiveUp(std::string(status.message()));
+      }
       for (size_t i = 1; i < children_.size(); ++i)
         if (!children_[i].spec.on_demand) Start(children_[i]);
       return;

@@ -46,6 +46,8 @@ struct SupervisorOptions {
   std::function<void(const std::string& line)> say;       // events
   std::function<void(const std::string& text)> complain;  // errors that end the cluster
   std::function<void()> on_ready;                         // may be empty
+  // The head listens at `control`. An error ends the cluster. May be empty.
+  std::function<absl::Status(const std::string& control)> on_listening;
 };
 
 class Supervisor {

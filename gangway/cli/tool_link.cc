@@ -119,15 +119,36 @@ absl::Status Probe(transport::Transport& transport, const std::string& address,
              [](const wire::Frame& frame) { return frame.has_hello_reply(); });
 }
 
+absl::StatusOr<wire::WorkerDeclaration> AskDeclaration(
+    transport::Transport& transport, const std::string& control_address, const std::string& token,
+    std::optional<uint32_t> island, uint32_t index, std::chrono::milliseconds limit) {
+  const std::string name = island ? absl::StrCat("island", *island, "/worker", index)
+                                  : absl::StrCat("the worker of index ", index);
+  wire::Frame hello = ToolHello(wire::ROLE_WORKER, name, token);
+  wire::DeclarationRequest& request = *hello.mutable_hello()->mutable_declaration_request();
+  if (island) request.set_island(*island);
+  request.set_index(index);
+  wire::WorkerDeclaration declared;
+  GANGWAY_RETURN_IF_ERROR(
+      Ask(transport, control_address, {hello}, limit, [&declared](wire::Frame frame) {
+        if (!frame.has_hello_reply()) return false;
+        declared = std::move(*frame.mutable_hello_reply()->mutable_declaration());
+        return true;
+      }));
+  return declared;
+}
+
 absl::StatusOr<wire::StatusReply> AskStatus(transport::Transport& transport,
                                             const std::string& control_address,
                                             const std::string& token,
-                                            std::chrono::milliseconds limit) {
+                                            std::chrono::milliseconds limit,
+                                            std::chrono::milliseconds ready_limit) {
   wire::Frame request;
-  request.mutable_status_request();
+  request.mutable_status_request()->set_ready_limit_ms(static_cast<uint64_t>(ready_limit.count()));
   wire::StatusReply reply;
   GANGWAY_RETURN_IF_ERROR(AskTool(transport, control_address, token, "gangway status",
-                                  std::move(request), limit, [&reply](wire::Frame frame) {
+                                  std::move(request), limit + ready_limit,
+                                  [&reply](wire::Frame frame) {
                                     if (!frame.has_status_reply()) return false;
                                     reply = std::move(*frame.mutable_status_reply());
                                     return true;

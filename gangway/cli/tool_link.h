@@ -3,7 +3,9 @@
 #define GANGWAY_CLI_TOOL_LINK_H_
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -26,12 +28,20 @@ absl::Status Probe(transport::Transport& transport, const std::string& address,
                    const std::string& token, const std::string& name,
                    std::chrono::milliseconds limit);
 
+// Asks the controller what it declares of a worker, with a worker's token: the one of `index` in `island` or, if that
+// is not set, in all islands. Blocks. Errors as AskStatus; INVALID_ARGUMENT: no such worker is declared.
+absl::StatusOr<wire::WorkerDeclaration> AskDeclaration(
+    transport::Transport& transport, const std::string& control_address, const std::string& token,
+    std::optional<uint32_t> island, uint32_t index, std::chrono::milliseconds limit);
+
+// With `ready_limit`, the controller answers when all declared processes are up, at the latest after that time.
 // Blocks. UNAVAILABLE: no controller listens, or it closed the link. DEADLINE_EXCEEDED: it did not
 // answer within `limit`. Otherwise the controller's rejection, for example of the token.
 absl::StatusOr<wire::StatusReply> AskStatus(transport::Transport& transport,
                                             const std::string& control_address,
                                             const std::string& token,
-                                            std::chrono::milliseconds limit);
+                                            std::chrono::milliseconds limit,
+                                            std::chrono::milliseconds ready_limit = {});
 
 }  // namespace gangway::cli
 

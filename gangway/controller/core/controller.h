@@ -154,6 +154,8 @@ class Controller {
   // Names of the schedulers and undrained workers that are down or about to leave; empty if none. Not those that an
   // owner other than this has claimed.
   std::string AbsentWorkers(const Owner& owner = {}) const;
+  // Whether all declared processes are up: workers, drained ones too, separate schedulers and a compiler.
+  bool AllUp() const;
   // Whether one of these workers has not been up since the start.
   bool AwaitsFirstStart() const;
   // Whether one of them is being replaced after its owner's last session, which was not before `since`.

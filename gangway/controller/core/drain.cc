@@ -33,6 +33,12 @@ std::string Controller::AbsentWorkers(const Owner& owner) const {
   return absent;
 }
 
+bool Controller::AllUp() const {
+  return compiles_.compiler_up(0) && AbsentSchedulers().empty() &&
+         std::all_of(workers_.begin(), workers_.end(),
+                     [](const WorkerInfo& worker) { return worker.up; });
+}
+
 bool Controller::AwaitsFirstStart() const {
   return std::any_of(workers_.begin(), workers_.end(), [](const WorkerInfo& worker) {
     return worker.absent() && worker.declared.incarnation() == 0;

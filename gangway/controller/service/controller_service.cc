@@ -18,6 +18,7 @@ namespace gangway::controller {
 namespace {
 
 constexpr std::chrono::seconds kStatusLimit{2};
+constexpr uint64_t kReadyLimitMaxMs = 86'400'000;  // that a tool may wait for all to be up
 constexpr std::chrono::milliseconds kLastAnswers{500};
 
 // Records a step's decisions in the flight recorder. `batch`: the client's number of its batch.
@@ -313,7 +314,7 @@ void ControllerService::OnFrame(wire::Role role, uint64_t key, wire::Frame& fram
                       static_cast<uint32_t>(compiler - compilers_.data())});
     std::string().swap(compiled_);  // an assignment would keep the memory
   } else if (role == wire::ROLE_TOOL && frame.has_status_request()) {
-    OnStatusRequest(key);
+    OnStatusRequest(key, frame.status_request());
   } else if (role == wire::ROLE_TOOL && frame.has_drain_request()) {
     OnDrainRequest(key, frame.drain_request());
   } else if (role == wire::ROLE_TOOL && frame.has_trace_request()) {
@@ -404,6 +405,7 @@ void ControllerService::OnClosed(wire::Role role, uint64_t key, const absl::Stat
     OnCompilerClosed(static_cast<uint32_t>(compiler - compilers_.data()), why);
   } else if (role == wire::ROLE_TOOL) {
     tools_.erase(key);
+    awaiting_ready_.erase(key);
   } else if (role == wire::ROLE_SCHEDULER) {
     for (IslandLink& each : islands_) {
       if (each.newcomer && each.newcomer_key == key) each.newcomer.reset();
@@ -414,7 +416,18 @@ void ControllerService::OnClosed(wire::Role role, uint64_t key, const absl::Stat
   }
 }
 
-void ControllerService::OnStatusRequest(uint64_t tool) { Probe({.link = tools_[tool]}); }
+void ControllerService::OnStatusRequest(uint64_t tool, const wire::StatusRequest& request) {
+  const uint64_t limit_ms = std::min(request.ready_limit_ms(), kReadyLimitMaxMs);
+  if (limit_ms == 0 || core_.AllUp()) return Probe({.link = tools_[tool]});
+  awaiting_ready_.insert(tool);
+  loop_->PostAt(Clock::now() + std::chrono::milliseconds(limit_ms), [this, alive = alive_, tool] {
+    if (*alive && awaiting_ready_.erase(tool) != 0) Probe({.link = tools_[tool]});
+  });
+}
+
+void ControllerService::AnswerReady() {
+  for (const uint64_t tool : std::exchange(awaiting_ready_, {})) Probe({.link = tools_[tool]});
+}
 
 // Asks the schedulers.
 void ControllerService::Probe(StatusQuery asked) {
@@ -524,6 +537,7 @@ void ControllerService::Step(Event event, uint64_t batch) {
     if (options_.on_spare_wanted) options_.on_spare_wanted(spare);
   for (auto& [session, why] : actions.ended) ended_.emplace_back(session, wire::ToStatus(why));
   if (drained_ && core_.node_count() == 0) FinishDrain();
+  if (!awaiting_ready_.empty() && core_.AllUp()) AnswerReady();
   Arm();
 }
 

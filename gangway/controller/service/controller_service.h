@@ -175,7 +175,8 @@ class ControllerService {
                                             bool waits_no_more) const;
   std::chrono::milliseconds AbsenceMax(Clock::time_point now, const Seen& seen) const;
   void SendWelcome(SessionId session, ClientLink& client);
-  void OnStatusRequest(uint64_t tool);
+  void OnStatusRequest(uint64_t tool, const wire::StatusRequest& request);
+  void AnswerReady();
   void OnUsage(uint32_t island, const wire::Usage& usage);
   void FinishStatus(uint64_t probe);
   void Probe(StatusQuery query);
@@ -221,6 +222,7 @@ class ControllerService {
   // that the links to all islands share them.
   absl::flat_hash_map<ExecutableId, Program> programs_;
   std::map<uint64_t, std::shared_ptr<transport::Link>> tools_;
+  std::set<uint64_t> awaiting_ready_;  // tools that are answered once all declared processes are up
   std::map<uint64_t, StatusQuery> queries_;
   std::vector<std::pair<SessionId, absl::Status>>
       ended_;  // sessions whose links are closed once they know why
