@@ -9,7 +9,8 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from harness import GANGWAY, PATIENCE, client_environment, wait_for
+from harness import GANGWAY, NEW_PYTHON, PATIENCE, client_environment, wait_for
+from namespaces import Network
 
 Completed = subprocess.CompletedProcess[str]
 
@@ -121,3 +122,23 @@ class Places:
             for process in self.processes.values():
                 process.kill()
                 process.wait()
+
+
+class PlacesOnHosts(Places):
+    """The same on hosts of their own: the controller on the first, with the tools, and worker N on the host N + 1."""
+
+    def __init__(self, folder: pathlib.Path, network: Network) -> None:
+        super().__init__(folder, folder / "tls")
+        self.environment |= NEW_PYTHON  # a forked one would be on this machine's network
+        self.network = network
+        self.moved: dict[str, str] = {}  # processes on other hosts
+        assert self.certificates().returncode == 0
+
+    def host_of(self, name: str) -> str:
+        hosts = list(self.network.hosts)
+        number = int(name.removeprefix("worker")) + 1 if name.startswith("worker") else 0
+        return self.moved.get(name, hosts[number])
+
+    def command(self, name: str, arguments: Sequence[str]) -> list[str]:
+        host = self.network.hosts.get(name) or self.network[self.host_of(name)]
+        return host.entering(*super().command(name, arguments))
