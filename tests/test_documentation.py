@@ -10,7 +10,7 @@ import re
 import subprocess
 
 import pytest
-from harness import PATIENCE, PYTHON, ROOT, free_port
+from harness import PATIENCE, PYTHON, ROOT, ends_with_this_process, free_port
 
 NOT_RUN = ("make ", "tools/setup.sh ")
 
@@ -30,6 +30,7 @@ def fenced(page: str, language: str) -> str:
 
 def run_all(lines: list[str], folder: pathlib.Path) -> dict[str, str]:
     """Command -> what it prints. Ends the cluster that they start, if they do not."""
+    ends_with_this_process()
     environment = os.environ | {
         "GANGWAY_PORT": str(free_port()),
         "GANGWAY_STATE_DIR": str(folder / "state"),
@@ -74,6 +75,7 @@ def test_start(tmp_path: pathlib.Path) -> None:
 @pytest.mark.nightly
 def test_recording(tmp_path: pathlib.Path) -> None:
     """The session on the first page can be recorded again: the commands do what it shows."""
+    ends_with_this_process()
     picture = tmp_path / "session.svg"
     subprocess.run(
         [str(ROOT / ".venv/bin/python"), str(ROOT / "tools/docs/recording.py"), str(picture)],

@@ -15,8 +15,10 @@ import os
 import pathlib
 import re
 import shlex
+import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import textwrap
 import threading
@@ -132,9 +134,10 @@ class Session:
 
 
 def record(session: Session) -> None:
-    session.run("gangway up --workers 2 --devices 4 --detach", "ready: 8 devices")
-    script = session.start("gangway run examples/survive.py")
+    script: subprocess.Popen[str] | None = None
     try:
+        session.run("gangway up --workers 2 --devices 4 --detach", "ready: 8 devices")
+        script = session.start("gangway run examples/survive.py")
         session.wait_for("step 1000", session.script)
         pid = session.worker_pid(1)
         session.run(f"kill -STOP {pid}    # a worker hangs")
@@ -145,10 +148,14 @@ def record(session: Session) -> None:
         if script.wait(WAIT_S):
             raise SystemExit(f"recording: the script failed: {session.script.text()}")
         session.wait_for("step 2000", session.script)
+        session.run("gangway down", "has ended")
     finally:
-        script.kill()
-        script.wait()
-        session.run("gangway down")
+        if script and script.poll() is None:
+            script.kill()
+            script.wait()
+        subprocess.run(
+            ["gangway", "down"], env=session.environment, capture_output=True, timeout=WAIT_S
+        )
 
 
 def paced(terminals: list[Terminal]) -> dict[float, float]:
@@ -209,6 +216,7 @@ def main() -> None:
         "out", type=pathlib.Path, nargs="?", default=ROOT / "docs/images/session.svg"
     )
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends the cluster, too
     with tempfile.TemporaryDirectory() as folder:
         session = Session(folder)
         record(session)
