@@ -178,7 +178,10 @@ absl::StatusOr<std::string> ReadPrivateFile(const std::string& path) {
   struct stat about;
   if (!file.valid() || fstat(file.get(), &about) != 0)
     return absl::NotFoundError(absl::StrCat("cannot read ", path, ": ", std::strerror(errno)));
-  if ((about.st_mode & kOthers) != 0) {
+  // In a container that does not run as root, a mounted secret is root's, and its group the container's.
+  const mode_t open_to =
+      about.st_uid == kRoot && geteuid() != kRoot ? kOthers & ~mode_t{S_IRGRP} : kOthers;
+  if ((about.st_mode & open_to) != 0) {
     return absl::PermissionDeniedError(
         absl::StrCat(path, " is a secret, but other users can read it: chmod 600 ", path,
                      ", and replace it if another user may have read it"));

@@ -62,7 +62,8 @@ absl::StatusOr<FileDescriptor> OpenOutput(const std::string& path);
 // False, with errno set, if not all could be written.
 bool WriteAll(int fd, std::string_view bytes);
 
-// NOT_FOUND: the file does not exist. PERMISSION_DENIED: other users can read it.
+// NOT_FOUND: the file does not exist. PERMISSION_DENIED: other users can read it; the members of its group may, if it
+// is root's and this process is not.
 absl::StatusOr<std::string> ReadPrivateFile(const std::string& path);
 
 // Writes the file atomically, for its owner only (0600).

@@ -135,5 +135,30 @@ TEST_F(PrivateFolderTest, AnOutputFollowsOwnLinksOnly) {
   EXPECT_EQ(Get("victim"), "mine");
 }
 
+// As a container that does not run as root has it (a mounted secret of Kubernetes).
+TEST_F(PrivateFolderTest, AGroupMayReadASecretOfRootsInAProcessOfAnother) {
+  if (!IsRoot()) GTEST_SKIP() << "only root can become another user";
+  Put("secret", "token");
+  const std::string path = Path("secret");
+  ASSERT_EQ(chmod(root_.c_str(), 0755), 0);
+  ASSERT_EQ(chown(path.c_str(), 0, kAnother), 0);
+  ASSERT_EQ(chmod(path.c_str(), 0440), 0);
+  EXPECT_EQ(ReadPrivateFile(path).status().code(), absl::StatusCode::kPermissionDenied)
+      << "root itself needs no group";
+  ASSERT_EQ(setegid(kAnother), 0);
+  ASSERT_EQ(seteuid(kAnother), 0);
+  const auto read = ReadPrivateFile(path);
+  ASSERT_EQ(seteuid(0), 0);
+  EXPECT_EQ(read.value_or(""), "token") << read.status();
+  for (const mode_t open : {0444, 0460}) {
+    ASSERT_EQ(chmod(path.c_str(), open), 0);
+    ASSERT_EQ(seteuid(kAnother), 0);
+    const auto refused = ReadPrivateFile(path);
+    ASSERT_EQ(seteuid(0), 0);
+    EXPECT_EQ(refused.status().code(), absl::StatusCode::kPermissionDenied) << open;
+  }
+  ASSERT_EQ(setegid(0), 0);
+}
+
 }  // namespace
 }  // namespace gangway

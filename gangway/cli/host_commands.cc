@@ -195,6 +195,11 @@ void AddWorker(CLI::App& app, HostOptions& hosts, WorkerRoleOptions& worker, int
       ->check(CLI::Range(0, 3600))
       ->capture_default_str();
   command
+      ->add_option("--leave-status", worker.leave_status,
+                   "the exit status of a worker that was told to end")
+      ->check(CLI::Range(0, 255))
+      ->capture_default_str();
+  command
       ->add_option("--callback-limit", worker.callback_limit_s,
                    "seconds for a client to return from a host callback (jax.debug.print, ...)")
       ->envname("GANGWAY_CALLBACK_LIMIT")

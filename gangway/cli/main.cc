@@ -13,6 +13,7 @@
 #include "gangway/cli/front_door.h"
 #include "gangway/cli/host_commands.h"
 #include "gangway/cli/hosts.h"
+#include "gangway/cli/kubernetes_command.h"
 #include "gangway/cli/options.h"
 #include "gangway/cli/roles.h"
 #include "gangway/cli/run.h"
@@ -228,6 +229,7 @@ int Main(int argc, char** argv) {
   WorkerRoleOptions worker;
   CompilerRoleOptions compiler;
   SchedulerRoleOptions scheduler;
+  KubernetesOptions kubernetes;
   AddUp(app, up, result);
   AddTools(app, cluster, status, result);
   AddRun(app, run, result);
@@ -237,6 +239,7 @@ int Main(int argc, char** argv) {
   AddController(app, controller, waits, result);
   AddWorker(app, hosts, worker, result);
   AddScheduler(app, hosts, scheduler, result);
+  AddKubernetes(app, kubernetes, result);
   AddRoles(app, head, uniform, access, hosts, door, waits, compilers, compiler, result);
   CLI11_PARSE(app, argc, argv);
   return result;

@@ -189,18 +189,24 @@ void StartAfresh() {
 
 // The exit status of a worker or a scheduler. `stop` has UNAVAILABLE if its scheduler or controller
 // is gone.
-int ExitStatus(const absl::Status& ended, const worker::StopFlag& stop) {
-  if (ended.ok() || stop.leaving()) return 0;
+int ExitStatus(const absl::Status& ended, const worker::StopFlag& stop, int leave_status) {
+  if (stop.leaving()) return leave_status;
+  if (ended.ok()) return 0;
   if (IsLasting(ended)) return RestartPolicy::kHopeless;
   return absl::IsUnavailable(stop.reason()) ? RestartPolicy::kBlameless : 1;
 }
 
-// Ends this process; no destructor runs, since a device may be stuck. `returns`: it restarts itself
-// if its scheduler or controller is gone.
+// How a worker or a scheduler ends.
+struct Ending {
+  bool returns = false;  // it restarts itself if its scheduler or controller is gone
+  int leave_status = 0;  // its exit status when it was told to end
+};
+
+// Ends this process; no destructor runs, since a device may be stuck.
 [[noreturn]] void EndServant(const absl::Status& ended, const worker::StopFlag& stop,
-                             bool returns) {
-  if (returns && absl::IsUnavailable(ended) && !stop.leaving()) StartAfresh();
-  _exit(ExitStatus(ended, stop));
+                             const Ending& how) {
+  if (how.returns && absl::IsUnavailable(ended) && !stop.leaving()) StartAfresh();
+  _exit(ExitStatus(ended, stop, how.leave_status));
 }
 
 // Runs until the controller is lost, or until `stop`, and returns the reason.
@@ -252,10 +258,10 @@ absl::Status ServeIsland(const SchedulerRoleOptions& options, const Access& acce
 
 using Serve = std::function<absl::Status(const Access&, transport::Transport&, worker::StopFlag&)>;
 
-// Runs a worker or a scheduler, which serves `whom` at `address`. With `returns`, it first waits
-// until `whom` answers, and restarts itself when `whom` is gone; without, a supervisor restarts it.
+// Runs a worker or a scheduler, which serves `whom` at `address`. If it `returns`, it first waits
+// until `whom` answers, and restarts itself when `whom` is gone; else a supervisor restarts it.
 // Returns only if it could not begin; otherwise the process exits.
-int RunServant(const char* name, const AccessFiles& files, bool returns, int limit_s,
+int RunServant(const char* name, const AccessFiles& files, Ending how, int limit_s,
                const char* whom, const std::string& address, const Serve& serve) {
   BeginRole(name);
   auto access = ReadAccess(files);
@@ -265,13 +271,15 @@ int RunServant(const char* name, const AccessFiles& files, bool returns, int lim
   worker::StopFlag stop;
   LeaveWatch watch(&stop);
   absl::Status ended;
-  if (returns) ended = AwaitController(name, whom, **transport, address, *access, limit_s, stop);
+  if (how.returns)
+    ended = AwaitController(name, whom, **transport, address, *access, limit_s, stop);
   const bool came = ended.ok() && !stop.leaving() && !stop.WaitFor(std::chrono::milliseconds(0));
   if (came) ended = serve(*access, **transport, stop);
   if (!ended.ok() && !stop.leaving()) FailRole(ended);
   transport->reset();
   watch.End();
-  EndServant(ended, stop, came && returns);
+  how.returns = how.returns && came;
+  EndServant(ended, stop, how);
 }
 
 // `address` with the port of the listening one, if its own is 0.
@@ -345,9 +353,10 @@ int RunWorkerRole(const WorkerRoleOptions& given) {
   WorkerRoleOptions options = given;
   const SharedHeap heap = HeapToShare(options);
   const bool returns = options.when_lost == WhenLost::kReturn;
+  const Ending how = {.returns = returns, .leave_status = options.leave_status};
   const char* whom = options.own_scheduler ? "its scheduler" : "the controller";
-  auto serve = [&options, &heap, returns](const Access& access, transport::Transport& transport,
-                                          worker::StopFlag& stop) {
+  auto serve = [&options, &heap, returns, how](
+                   const Access& access, transport::Transport& transport, worker::StopFlag& stop) {
     if (options.ask) GANGWAY_RETURN_IF_ERROR(options.ask(access, transport, options));
     worker::WorkerOptions worker;
     worker.token = access.token;
@@ -370,13 +379,13 @@ int RunWorkerRole(const WorkerRoleOptions& given) {
     worker.leave_limit = std::chrono::seconds(options.leave_limit_s);
     worker.callback_limit = std::chrono::seconds(options.callback_limit_s);
     // A device may wait for a member of its gang that a dead scheduler has not released.
-    worker.end_process = [&stop, returns] {
+    worker.end_process = [&stop, how] {
       spdlog::shutdown();
-      EndServant(stop.reason(), stop, returns);
+      EndServant(stop.reason(), stop, how);
     };
     return worker::RunWorker(worker, transport, transport, stop);
   };
-  return RunServant("worker", options.access, returns, options.connect_limit_s, whom,
+  return RunServant("worker", options.access, how, options.connect_limit_s, whom,
                     options.control_address, serve);
 }
 
@@ -385,8 +394,9 @@ int RunSchedulerRole(const SchedulerRoleOptions& options) {
                           worker::StopFlag& stop) {
     return ServeIsland(options, access, transport, stop);
   };
-  return RunServant("scheduler", options.access, options.when_lost == WhenLost::kReturn, 0,
-                    "the controller", options.control_address, serve);
+  return RunServant("scheduler", options.access,
+                    {.returns = options.when_lost == WhenLost::kReturn}, 0, "the controller",
+                    options.control_address, serve);
 }
 
 int RunFrontDoorRole(const FrontDoorRoleOptions& options) {

@@ -40,6 +40,7 @@ struct WorkerRoleOptions {
   uint64_t heap_bytes = 0;                      // live and kept blocks of malloc; 0 = no limit
   std::string plugin;
   int leave_limit_s = 30;          // for running work when it is told to end
+  int leave_status = 0;            // its exit status then
   int callback_limit_s = 120;      // for the reply of a client to a host callback
   std::string host = "localhost";  // where others reach it
   std::string
