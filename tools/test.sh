@@ -29,7 +29,7 @@ stage_format() { tools/format --check; }
 stage_tidy() { .venv/bin/pytest -q tools -n 2 --ignore tools/docs && tools/tidy; }
 stage_scripts() {
   local shell scripts
-  mapfile -t shell < <(git ls-files --cached --others --exclude-standard -- '*.sh' .ci/run tools/format tools/compile_cached)
+  mapfile -t shell < <(git ls-files --cached --others --exclude-standard -- '*.sh' '*.sbatch' .ci/run tools/format tools/compile_cached)
   mapfile -t scripts < <(git ls-files --cached --others --exclude-standard -- \
     'bench/*.py' 'examples/*.py' 'testing/*.py' 'tests/*.py' 'tools/*.py')
   # mypy checks no module again that has not changed, JAX's above all: 5 s, and 35 without the cache.
