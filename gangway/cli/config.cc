@@ -215,8 +215,8 @@ void ReadController(Reader& reader, const toml::table& root, ClusterConfig& conf
     return reader.Complain(node->source(), "controller must be a table: [controller]");
   reader.Keys(*table, {"callback_hold", "client_silence", "collective_limit", "collectives",
                        "compile_limit", "compiler_memory", "compilers", "control_port",
-                       "front_door_port", "host", "isolation", "late_after", "latency_request", "listen",
-                       "orphan_limit", "quarantine", "session_wait", "worker_wait"});
+                       "front_door_port", "host", "isolation", "late_after", "latency_request",
+                       "listen", "orphan_limit", "quarantine", "session_wait", "worker_wait"});
   reader.Host(*table, "host", config.controller_host);
   reader.Host(*table, "listen", config.controller_listen);
   reader.Integer(*table, "control_port", 0, 65535, config.control_port);
@@ -353,7 +353,7 @@ std::string ToToml(const ClusterConfig& config) {
                          {"callback_hold", config.callback_hold_s},
                          {"quarantine", config.quarantine_s},
                          {"collectives", config.collectives},
-      {"isolation", config.isolation},
+                         {"isolation", config.isolation},
                          {"compilers", config.compilers.count},
                          {"compile_limit", config.compilers.limit_s},
                          {"latency_request", config.latency_request}};

@@ -31,7 +31,7 @@ struct ControlPlaneOptions {
   std::map<uint32_t, std::string> remote_schedulers;  // island -> address of a separate scheduler
   // What a process that asks for a worker is told; null: nothing, since all workers are told by who starts them.
   std::function<absl::StatusOr<wire::WorkerDeclaration>(const wire::DeclarationRequest&)> declare;
-  uint64_t budget_bytes = 0;                          // per device; 0 = no limit
+  uint64_t budget_bytes = 0;  // per device; 0 = no limit
   bool isolates = false;  // sessions of different owners share no worker and no compiler process
   bool own_collectives = false;  // Gangway's instead of the device runtime's, where both can
   bool latency_request = false;  // the cluster's processes hold it (base/latency_request.h)

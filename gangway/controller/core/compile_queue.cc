@@ -224,8 +224,8 @@ bool CompileQueue::NeedsSpare(uint32_t compiler, Time now) const {
   });
 }
 
-// For each program that no process of its owner's, and none that starts, will take, another owner's process without work
-// makes room.
+// For each program that no process of its owner's, and none that starts, will take, another owner's process without
+// work makes room.
 void CompileQueue::TakeFromOwners(Time now, CompileActions& actions) {
   for (const auto& [session, own] : waiting_) {
     const Entry& entry = compiles_.at(own.front());
