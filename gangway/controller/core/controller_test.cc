@@ -901,7 +901,11 @@ TEST_F(ControllerTest, AProgramThatIsAbandonedAgainAndAgainIsRefused_ER2) {
 TEST_F(ControllerTest, AnOwnersNextSessionDoesNotStartClean) {
   const auto open = [this](uint64_t session, const std::string& owner) {
     Step(SessionOpened{SessionId(session), "script", /*wants_ends=*/false, owner});
-    Compile(5, {0}, session);
+    wire::Op op;
+    op.mutable_compile()->set_executable(5);
+    op.mutable_compile()->add_devices(0);
+    op.mutable_compile()->set_program(absl::StrCat("program of ", session));
+    Do(std::move(op), session);
   };
   const auto run = [this](uint64_t session) {
     FromCompiler compiled;
