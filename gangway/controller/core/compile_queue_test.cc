@@ -35,6 +35,7 @@ class CompileQueueTest : public ::testing::Test {
   uint64_t Add(const std::string& program, uint64_t session = 1) {
     PendingCompile compile;
     compile.session = SessionId(session);
+    compile.owner = Owner("", compile.session);
     compile.handle = ++last_;
     compile.request.set_request(last_);
     compile.request.set_program(program);
