@@ -24,6 +24,7 @@ GROUPS = re.compile(
     r"|test_gpu_check\.py"
     r"|test_hosts\.py"
     r"|test_hostile_programs\.py"
+    r"|test_kubernetes\w*\.py"
     r"|test_jax\.py::test_case\[(\dx\dx\d)"
     r"|test_linalg\.py::\w+\[(?:\w+-)?(\w+)\]"
     r"|test_span\.py::\w+\[(together|apart)"

@@ -107,6 +107,9 @@ def test_files_that_are_missing_or_wrong_are_named(tmp_path: pathlib.Path) -> No
     assert "cannot read" in refused(cluster, *IMAGE, "--ship", tmp_path / "none.py")
     assert "holds no certificate" in refused(cluster, *IMAGE, "--tls", tmp_path / "empty")
     assert "holds no certificate" in refused(cluster, *IMAGE, "--tls", tmp_path / "none")
+    named = tmp_path / "named"
+    subprocess.run([GANGWAY, "certs", named, "--hosts", "a.example"], check=True, timeout=20)
+    assert "Kubernetes chooses the hosts" in refused(cluster, *IMAGE, "--tls", named)
     cluster.write_text('[[island]]\nworkers = [ { host = "a.example", devices = 4 } ]\n')
     assert "Kubernetes chooses the hosts" in refused(cluster, *IMAGE)
 

@@ -11,6 +11,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -18,6 +19,7 @@
 #include "gangway/base/private_file.h"
 #include "gangway/base/status.h"
 #include "gangway/cli/access.h"
+#include "gangway/cli/certs.h"
 #include "gangway/cli/json.h"
 #include "gangway/cli/restart_policy.h"
 #include "gangway/cli/yaml_text.h"
@@ -38,18 +40,18 @@ constexpr char kAddressVariable[] = "GANGWAY_ADDRESS";
 constexpr std::string_view kKeptHere[] = {"ca.key", kSecretFile};
 constexpr char kClientFolder[] = "client";  // in that folder: what the script presents
 
-constexpr int64_t kUser = 65532;        // of the image (deploy/kubernetes/Containerfile)
-constexpr int kSecretMode = 0440;       // its owner is root, its group the pod's
-constexpr int kNameMax = 63;            // of a DNS label
-constexpr size_t kPodSuffix = 6;        // "-abcde", which Kubernetes adds
-constexpr size_t kScriptMax = 900'000;  // an object has at most 1 MiB
+constexpr int64_t kUser = 65532;         // of the image (deploy/kubernetes/Containerfile)
+constexpr int kSecretMode = 0440;        // its owner is root, its group the pod's
+constexpr int kNameMax = 63;             // of a DNS label
+constexpr size_t kPodSuffix = 6;         // "-abcde", which Kubernetes adds
+constexpr size_t kFilesMax = 1'000'000;  // in a ConfigMap; an object has at most 1 MiB
 constexpr int64_t kRetriesMax = INT32_MAX;
 constexpr int kHeadRetries = 6;
 constexpr int kWorkerLeaveS = 30, kGraceS = 45;
 constexpr int kToldToEnd = 143;  // 128 + SIGTERM
 constexpr uint64_t kGiB = uint64_t{1} << 30;
-constexpr uint64_t kDeviceMemory =
-    4 * kGiB;  // of one device's share of a worker, unless the file says more
+// Of a worker's host memory, for each device: the least for one of CPU, and for one with memory of its own.
+constexpr uint64_t kCpuDeviceMemory = 4 * kGiB, kOtherDeviceMemory = 8 * kGiB;
 
 // --- Checks ---
 
@@ -148,13 +150,18 @@ absl::Status CheckOptions(const KubernetesOptions& options) {
                  "is no resource of a device plugin: write its domain and name, such as "
                  "nvidia.com/gpu");
   }
+  if (!options.arguments.empty() && absl::StartsWith(options.arguments.front(), "-")) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("there is no option ", options.arguments.front(),
+                     ": `gangway kubernetes --help` lists them; options of the script follow it"));
+  }
   GANGWAY_RETURN_IF_ERROR(CheckResources(options.worker, ""));
   GANGWAY_RETURN_IF_ERROR(CheckResources(options.head, "head-"));
   return CheckResources(options.script, "script-");
 }
 
 // Kubernetes chooses the hosts, and the pods of one job are alike.
-absl::Status CheckCluster(const ClusterConfig& config, const KubernetesOptions& options) {
+absl::Status CheckIslands(const ClusterConfig& config, const KubernetesOptions& options) {
   for (size_t i = 0; i < config.islands.size(); ++i) {
     const HostIsland& island = config.islands[i];
     const std::string where = absl::StrCat(options.config, " declares in island ", i);
@@ -180,6 +187,22 @@ absl::Status CheckCluster(const ClusterConfig& config, const KubernetesOptions& 
   return absl::OkStatus();
 }
 
+absl::Status CheckCluster(const ClusterConfig& config, const KubernetesOptions& options) {
+  const std::string service = absl::StrCat(options.name, "-head");
+  if (config.controller_host != ClusterConfig().controller_host &&
+      config.controller_host != service) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(options.config, " has the controller on host ", config.controller_host,
+                     ", but in Kubernetes it is behind the Service ", service, ": remove host"));
+  }
+  if (!config.controller_listen.empty() || config.control_port == 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        options.config, " says where the controller listens, but in its pod it listens at all ",
+        "addresses, and at one port: remove listen, and a control_port of 0"));
+  }
+  return CheckIslands(config, options);
+}
+
 std::string ScriptName(const KubernetesOptions& options) {
   return std::filesystem::path(options.arguments.front()).filename();
 }
@@ -193,11 +216,6 @@ absl::Status CheckScript(const KubernetesOptions& options, const std::string& te
     return Wrong("--ship", name,
                  "cannot be the key of a ConfigMap: name the script with letters, digits, hyphens, "
                  "underscores and dots");
-  }
-  if (text.size() > kScriptMax) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--ship: ", name, " has ", text.size(), " bytes, and a ConfigMap takes ", kScriptMax,
-        " of it: put it into the image, and give its path there without --ship"));
   }
   if (IsUtf8(text)) return absl::OkStatus();
   return absl::InvalidArgumentError(
@@ -256,9 +274,11 @@ Json Resources(const PodResources& asked, const std::string& accelerator, uint32
   return {{"requests", requests}, {"limits", limits}};
 }
 
-// Holds what a worker's plan of its memory makes of it (memory_plan.h): its heap may have three quarters.
-std::string MemoryOfWorker(const ClusterConfig& config, uint32_t devices) {
-  const uint64_t each = std::max(config.memory_bytes.value_or(0) * 2, kDeviceMemory);
+// Holds what a worker's plan of its memory makes of it (memory_plan.h): the arrays of CPU devices may have half.
+std::string MemoryOfWorker(const Cluster& cluster, uint32_t devices) {
+  const uint64_t declared = cluster.config.memory_bytes.value_or(0) * 2;
+  const uint64_t each =
+      Accelerator(cluster).empty() ? std::max(declared, kCpuDeviceMemory) : kOtherDeviceMemory;
   return absl::StrCat((each * devices + kGiB - 1) / kGiB, "Gi");
 }
 
@@ -367,7 +387,7 @@ Json IslandJob(const Cluster& cluster, size_t island) {
   container["env"].push_back(Variable(kAddressVariable, cluster.Address()));
   PodResources asked = cluster.options.worker;
   if (asked.cpu.empty()) asked.cpu = absl::StrCat(devices);
-  if (asked.memory.empty()) asked.memory = MemoryOfWorker(cluster.config, devices);
+  if (asked.memory.empty()) asked.memory = MemoryOfWorker(cluster, devices);
   container["resources"] = Resources(asked, Accelerator(cluster), devices);
   return ReplicatedJob(IslandName(island), workers.size(), {{"backoffLimitPerIndex", kRetriesMax}},
                        FailurePolicy(kWorker),
@@ -425,17 +445,25 @@ Json Service(const Cluster& cluster) {
 }
 
 // Immutable, as the Secret is: a second cluster of this name is refused instead of changing the first one's files.
-Json ConfigMap(const Cluster& cluster, const std::string& script) {
+absl::StatusOr<Json> ConfigMap(const Cluster& cluster, const std::string& script) {
   ClusterConfig config = cluster.config;
   config.controller_host = cluster.Service();
   config.workers_per_host = 1;  // a pod is the worker's host
-  Json data = {{kConfigFile, ToToml(config)}};
+  const std::string declared = ToToml(config);
+  if (declared.size() + script.size() > kFilesMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the cluster's file (", declared.size(), " bytes) and the script (",
+                     script.size(), ") exceed the ", kFilesMax,
+                     " bytes of a ConfigMap: put the script into the image, and give its path "
+                     "there without --ship"));
+  }
+  Json data = {{kConfigFile, declared}};
   if (cluster.options.ships_script) data[ScriptName(cluster.options)] = script;
-  return {{"apiVersion", "v1"},
-          {"kind", "ConfigMap"},
-          {"metadata", Metadata(cluster, cluster.Files())},
-          {"immutable", true},
-          {"data", std::move(data)}};
+  return Json{{"apiVersion", "v1"},
+              {"kind", "ConfigMap"},
+              {"metadata", Metadata(cluster, cluster.Files())},
+              {"immutable", true},
+              {"data", std::move(data)}};
 }
 
 Json Secret(const Cluster& cluster, const std::string& name, const NamedFiles& files) {
@@ -490,12 +518,23 @@ absl::StatusOr<NamedFiles> ReadTls(const std::string& folder, const std::string&
                    made_by, "`"));
 }
 
+// Hosts are not known beforehand, and change with each pod.
+absl::Status CheckTls(const std::string& folder, const std::string& name) {
+  GANGWAY_ASSIGN_OR_RETURN(const bool any_host, IsForAnyHost(folder));
+  if (any_host) return CheckCertificate(folder, name);
+  return absl::FailedPreconditionError(
+      absl::StrCat("--tls: the certificates in ", folder,
+                   " are for the hosts that they name, but Kubernetes chooses the hosts: make "
+                   "another folder by `gangway certs DIR --any-host`"));
+}
+
 absl::StatusOr<std::string> ReadAndPrint(const KubernetesOptions& options) {
   GANGWAY_ASSIGN_OR_RETURN(auto config, ReadConfig(options.config));
   KubernetesFiles files;
   if (!options.tls.empty()) {
     GANGWAY_ASSIGN_OR_RETURN(files.tls,
                              ReadTls(options.tls, absl::StrCat(options.tls, " --any-host")));
+    GANGWAY_RETURN_IF_ERROR(CheckTls(options.tls, absl::StrCat(options.name, "-head")));
     if (!options.arguments.empty()) {
       GANGWAY_ASSIGN_OR_RETURN(
           files.client_tls,
@@ -521,7 +560,8 @@ absl::StatusOr<std::string> KubernetesManifests(const ClusterConfig& config,
     return absl::InvalidArgumentError("--ship needs a script: write its path after the options");
   if (options.ships_script) GANGWAY_RETURN_IF_ERROR(CheckScript(options, files.script));
   const Cluster cluster{config, options};
-  std::vector<std::string> documents = {ToYaml(ConfigMap(cluster, files.script))};
+  GANGWAY_ASSIGN_OR_RETURN(const Json config_map, ConfigMap(cluster, files.script));
+  std::vector<std::string> documents = {ToYaml(config_map)};
   if (!files.tls.empty()) documents.push_back(ToYaml(Secret(cluster, cluster.Secret(), files.tls)));
   if (!files.client_tls.empty())
     documents.push_back(ToYaml(Secret(cluster, cluster.ClientSecret(), files.client_tls)));

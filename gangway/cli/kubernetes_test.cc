@@ -76,6 +76,11 @@ TEST(KubernetesTest, AWorkerHasTheMemoryThatTheFileGivesItsDevices) {
       Parsed("memory = \"6GB\"\n[[island]]\nworkers = 1\ndevices = 2\n"), Options(), {});
   ASSERT_TRUE(made.ok()) << made.status();
   EXPECT_THAT(*made, HasSubstr("memory: \"24Gi\""));
+  made = KubernetesManifests(
+      Parsed("memory = \"70GB\"\nplugin = \"cuda\"\n[[island]]\nworkers = 1\ndevices = 2\n"),
+      Options(), {});
+  ASSERT_TRUE(made.ok()) << made.status();
+  EXPECT_THAT(*made, HasSubstr("memory: \"16Gi\"")) << "a GPU's memory is not the host's";
 }
 
 TEST(KubernetesTest, APathInTheImageIsNotShipped) {
@@ -113,6 +118,8 @@ TEST(KubernetesTest, WrongOptionsAreNamed) {
     change(options);
     return ErrorOf(kSmall, options);
   };
+  EXPECT_THAT(error_with([](auto& o) { o.arguments = {"--que", "gpus"}; }),
+              HasSubstr("no option --que"));
   EXPECT_THAT(error_with([](auto& o) { o.image = ""; }), HasSubstr("--image"));
   EXPECT_THAT(error_with([](auto& o) { o.image = "a b"; }), HasSubstr("--image"));
   EXPECT_THAT(error_with([](auto& o) { o.name_space = "A"; }), HasSubstr("--namespace"));
@@ -138,6 +145,17 @@ TEST(KubernetesTest, AFileThatNamesHostsIsRefused) {
       HasSubstr("remove scheduler"));
 }
 
+TEST(KubernetesTest, AFileThatPutsTheControllerElsewhereIsRefused) {
+  const std::string island = "\n[[island]]\nworkers = 1\n";
+  EXPECT_THAT(ErrorOf("[controller]\nhost = \"a\"" + island, Options()), HasSubstr("remove host"));
+  EXPECT_THAT(ErrorOf("[controller]\nlisten = \"127.0.0.1\"" + island, Options()),
+              HasSubstr("remove listen"));
+  EXPECT_THAT(ErrorOf("[controller]\ncontrol_port = 0" + island, Options()),
+              HasSubstr("control_port of 0"));
+  const ClusterConfig named = Parsed("[controller]\nhost = \"gangway-head\"" + island);
+  EXPECT_TRUE(KubernetesManifests(named, Options(), {}).ok());
+}
+
 TEST(KubernetesTest, AScriptThatCannotBeShippedIsRefused) {
   KubernetesOptions options = Options();
   options.ships_script = true;
@@ -146,7 +164,7 @@ TEST(KubernetesTest, AScriptThatCannotBeShippedIsRefused) {
   EXPECT_THAT(ErrorOf(kSmall, options, {.script = "x"}), HasSubstr("key of a ConfigMap"));
   options.arguments = {"x.py"};
   EXPECT_THAT(ErrorOf(kSmall, options, {.script = std::string(1'000'000, 'x')}),
-              HasSubstr("put it into the image"));
+              HasSubstr("put the script into the image"));
   EXPECT_THAT(ErrorOf(kSmall, options, {.script = "\xff"}), HasSubstr("not UTF-8"));
 }
 
