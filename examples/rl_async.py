@@ -94,6 +94,11 @@ class Rollout:
         self._key = jax.device_put(jax.random.key(args.seed + 1 + index), self.replicated)
         self._weights: collections.deque[lm.Params] = collections.deque()
 
+    def start(self, weights: lm.Params, staleness: int) -> None:
+        self._weights = collections.deque(
+            [jax.device_put(weights, self.replicated)] * (staleness + 1)
+        )
+
     def receive(self, weights: lm.Params) -> None:
         self._weights.append(jax.device_put(weights, self.replicated))
 
@@ -164,8 +169,7 @@ def train(args: argparse.Namespace, trainer: Trainer, rollouts: list[Rollout]) -
     pending: collections.deque[jax.Array] = collections.deque()
     done: list[Step] = []
     for rollout in rollouts:
-        for _ in range(args.staleness + 1):
-            rollout.receive(trainer.weights)
+        rollout.start(trainer.weights, args.staleness)
     while len(done) < args.steps:
         if len(done) + len(pending) < args.steps:
             answered = [rollout.generate() for rollout in rollouts]
@@ -202,8 +206,15 @@ def make(args: argparse.Namespace) -> tuple[Trainer, list[Rollout]]:
     """The trainer on the first part of the devices, the rollouts on the others; all parts are equal."""
     devices = jax.devices()
     parts = args.rollouts + 1
+    if (
+        min(args.rollouts, args.steps, args.prompts, args.group, args.length) < 1
+        or args.staleness < 0
+    ):
+        raise SystemExit("all counts must be positive, but for --staleness, which may be 0")
     if len(devices) % parts:
-        raise SystemExit(f"{len(devices)} devices do not divide into {parts} equal meshes")
+        raise SystemExit(
+            f"{len(devices)} devices do not divide into {parts} equal meshes (--rollouts {args.rollouts}, and the trainer)"
+        )
     model = lm.Model(args.layers, args.width, 4, 3 * args.width, 2 * args.length)
     # Devices are ordered by island and worker, so equal parts of the list follow that order.
     first, *others = [

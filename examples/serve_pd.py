@@ -16,6 +16,7 @@ not on the slot, the other requests or the time: they are those of `train_lm.app
 
 import argparse
 import collections
+import concurrent.futures
 import functools
 import json
 import pathlib
@@ -175,7 +176,8 @@ class Decode:
             tokens = jnp.stack([state.token, token])
             return State(cache, token, position, state.request), tokens
 
-        shardings: Any = State(place.by_head, *[place.everywhere] * 3)
+        columns: Any = [place.everywhere] * 3
+        shardings: Any = State(*[place.by_head, *columns])
         self._state = jax.jit(start, out_shardings=shardings)()
         self._insert = jax.jit(insert, donate_argnums=(0,), out_shardings=shardings)
         self._tick = jax.jit(tick, donate_argnums=(1,), out_shardings=(shardings, place.everywhere))
@@ -229,30 +231,25 @@ class Arriving(NamedTuple):
     """A request whose keys and values are on their way to its slot."""
 
     request: Request
-    decode: Decode
     slot: int
     arrays: Any  # (cache, row); jax.Array has no is_ready for type checkers
 
 
-Lane = tuple[Prefill, Decode]  # where a request's prompt is read, and where its answer is decoded
-
-
-def serve(requests: list[Request], lanes: list[Lane], ahead: int) -> Served:
-    began = time.monotonic()
+def serve(requests: list[Request], prefill: Prefill, decode: Decode, ahead: int) -> Served:
+    began = read_last = time.monotonic()
     due, waiting = collections.deque(requests), collections.deque[Request]()
-    arriving, under_way = collections.deque[Arriving](), collections.deque[list[Tick]]()
+    arriving, under_way = collections.deque[Arriving](), collections.deque[Tick]()
     served = Served({request.number: [] for request in requests}, [], [], 0)
     arrived: dict[int, float] = {}
-    now, read_last = 0, time.monotonic()
-    while due or waiting or arriving or any(decode.requests for _, decode in lanes):
+    now = 0
+    while due or waiting or arriving or decode.requests:
         while due and due[0].arrives <= now:
             arrived[due[0].number] = time.monotonic()
             waiting.append(due.popleft())
-        while waiting and any(decode.free for _, decode in lanes):
-            prefill, decode = max(lanes, key=lambda lane: len(lane[1].free))
+        while waiting and decode.free:
             request, slot = waiting.popleft(), decode.free.pop()
-            arriving.append(Arriving(request, decode, slot, decode.put(*prefill.read(request))))
-        if not any(decode.requests for _, decode in lanes):
+            arriving.append(Arriving(request, slot, decode.put(*prefill.read(request))))
+        if not decode.requests:  # the time until there are any is of no tick
             if not arriving:
                 now = due[0].arrives
                 continue
@@ -260,16 +257,35 @@ def serve(requests: list[Request], lanes: list[Lane], ahead: int) -> Served:
             read_last = time.monotonic()
         for each in [each for each in arriving if all(x.is_ready() for x in each.arrays)]:
             arriving.remove(each)
-            each.decode.insert(each.request, each.slot, *each.arrays)
-        under_way.append([decode.tick() for _, decode in lanes])
+            decode.insert(each.request, each.slot, *each.arrays)
+        under_way.append(decode.tick())
         if len(under_way) > ahead:
-            first = [number for tick in under_way.popleft() for number in tick.read(served.answers)]
+            first = under_way.popleft().read(served.answers)
             time_read = time.monotonic()
             served.tick_s.append(time_read - read_last)
             served.first_token_s.extend(time_read - arrived[number] for number in first)
             read_last = time_read
         now += 1
     return served._replace(seconds=time.monotonic() - began)
+
+
+Lane = tuple[Prefill, Decode]  # where prompts are read, and where their answers are decoded
+
+
+def serve_all(requests: list[Request], lanes: list[Lane], ahead: int) -> Served:
+    """Each lane serves its share of the requests, and waits for no other lane."""
+    with concurrent.futures.ThreadPoolExecutor(len(lanes)) as pool:
+        running = [
+            pool.submit(serve, requests[i :: len(lanes)], *lane, ahead)
+            for i, lane in enumerate(lanes)
+        ]
+        parts = [each.result() for each in running]
+    return Served(
+        {number: answer for part in parts for number, answer in part.answers.items()},
+        [seconds for part in parts for seconds in part.tick_s],
+        [seconds for part in parts for seconds in part.first_token_s],
+        max(part.seconds for part in parts),
+    )
 
 
 def serve_alone(requests: list[Request], place: Place, model: lm.Model) -> dict[int, list[int]]:
@@ -330,10 +346,20 @@ def make(args: argparse.Namespace) -> tuple[lm.Model, list[Place], list[Lane]]:
     devices = jax.devices()[: args.devices]
     heads = 4
     half = len(devices) // 2
-    if len(devices) % 2 or heads % half or args.slots % 2 or min(args.prompt, args.tokens) < 4:
+    if min(args.requests, args.slots, args.ahead + 1) < 1 or args.every < 0:
         raise SystemExit(
-            f"needs an even number of devices whose half divides {heads} heads, an even number of slots, and prompts "
-            f"and answers of 4 tokens or more; there are {len(devices)} devices and {args.slots} slots"
+            "--requests and --slots must be positive, --ahead and --every not negative"
+        )
+    if (
+        not half
+        or len(devices) % 2
+        or heads % half
+        or args.slots % 2
+        or min(args.prompt, args.tokens) < 4
+    ):
+        raise SystemExit(
+            f"needs an even number of devices (--devices) whose half divides {heads} heads, an even number of slots, and "
+            f"prompts and answers of 4 tokens or more; there are {len(devices)} devices and {args.slots} slots"
         )
     model = lm.Model(args.layers, args.width, heads, 3 * args.width, args.prompt + args.tokens)
     places = [Place(part, model, args.seed) for part in (devices[:half], devices[half:])]
@@ -358,8 +384,8 @@ def main() -> None:
     if args.alone:
         served = Served(serve_alone(requests, places[0], model), [], [], 0)
     else:
-        serve(requests[:2], lanes, args.ahead)  # compiles
-        served = serve(requests, lanes, args.ahead)
+        serve_all(requests[:2], lanes, args.ahead)  # compiles
+        served = serve_all(requests, lanes, args.ahead)
         count = sum(map(len, served.answers.values()))
         print(
             f"{len(requests)} requests, {count} tokens in {served.seconds:.1f} s\n"

@@ -12,10 +12,11 @@ export GANGWAY_PJRT_PLUGIN="$PWD/build/release/gangway/frontdoor/pjrt/libgangway
 export PYTHONPATH="$PWD/python${PYTHONPATH:+:$PYTHONPATH}"
 
 names=("$@")
-# A file without a main, or NAME_client.py, is a part of another benchmark; turns.py compares two checkouts.
+# A file without a main, or NAME_client.py, is a part of another benchmark; turns.py compares two checkouts, and
+# plots.py draws results.
 if [ ${#names[@]} -eq 0 ]; then
   mapfile -t names < <(grep -l '__name__ == "__main__"' bench/*.py 2>/dev/null |
-    grep -v '_client\.py$\|/turns\.py$' | xargs -r -n1 basename -s .py)
+    grep -v '_client\.py$\|/turns\.py$\|/plots\.py$' | xargs -r -n1 basename -s .py)
   [ ${#names[@]} -gt 0 ] || { echo "bench: bench/ holds no benchmark" >&2; exit 1; }
 fi
 
