@@ -12,9 +12,11 @@
 #include "gangway/base/status.h"
 #include "gangway/compiler/check/attributes.h"
 #include "gangway/compiler/check/fields.h"
+#include "gangway/compiler/check/manual_computations.h"
 #include "gangway/compiler/check/module_rules.h"
 #include "gangway/compiler/check/opcodes.h"
 #include "gangway/compiler/check/own_fields.h"
+#include "gangway/compiler/check/sharding_texts.h"
 #include "gangway/compiler/check/site.h"
 
 namespace gangway::compiler {
@@ -62,8 +64,10 @@ absl::Status CheckCommon(const Program& program, const hlo::Instruction& self) {
       CheckMetadata(self.metadata(), program.module.stack_frame_index().stack_frames_size()));
   if (self.has_sharding())
     GANGWAY_RETURN_IF_ERROR(CheckSharding(self.sharding(), self.shape(), program.positions));
-  if (self.has_frontend_attributes())
+  if (self.has_frontend_attributes()) {
     GANGWAY_RETURN_IF_ERROR(CheckFrontendAttributes(self.frontend_attributes()));
+    GANGWAY_RETURN_IF_ERROR(CheckShardingTexts(self, program.meshes, program.positions));
+  }
   GANGWAY_RETURN_IF_ERROR(CheckOwnFields(self));
   if (!self.async_execution_thread().empty() && self.async_execution_thread() != "main")
     return NotTaken("it names a thread to run on: leave it to XLA");
@@ -246,9 +250,11 @@ class Walk {
 absl::StatusOr<Checked> CheckModule(const hlo::Module& module,
                                     const CustomCallRule& check_custom_call, Positions positions) {
   GANGWAY_RETURN_IF_ERROR(CheckModuleHead(module));
+  GANGWAY_ASSIGN_OR_RETURN(calls::TextMeshes meshes, MeshesOf(module));
   Program program{.module = module,
                   .check_custom_call = check_custom_call,
                   .positions = positions,
+                  .meshes = std::move(meshes),
                   .callees = {},
                   .by_id = {},
                   .checked = {}};
@@ -266,6 +272,7 @@ absl::StatusOr<Checked> CheckModule(const hlo::Module& module,
     return Bad("the module's entry ", module.entry_computation_id(), " is not in it");
   if (entry->second.is_called) return Bad("the module's entry is called from inside");
   GANGWAY_RETURN_IF_ERROR(CheckModuleInterface(program, entry->second));
+  GANGWAY_RETURN_IF_ERROR(CheckManualComputations(module));
   return program.checked;
 }
 

@@ -18,8 +18,8 @@ namespace {
 
 constexpr int64_t kHuge = std::numeric_limits<int64_t>::max();
 
-void ExpectTaken(const hlo::Module& module) {
-  const auto checked = Check(module);
+void ExpectTaken(const hlo::Module& module, Positions positions = {}) {
+  const auto checked = Check(module, positions);
   EXPECT_TRUE(checked.ok()) << checked.status() << "\n" << module.DebugString().substr(0, 2000);
 }
 
@@ -979,11 +979,50 @@ TEST(ProgramCheckTest, FrontendAttributes) {
       (*each.mutable_frontend_attributes()->mutable_map())[key] = value;
     });
   };
-  ExpectTaken(with("xla.sdy.sharding", "#sdy.sharding<@mesh, []>"));
   ExpectTaken(with("my_tool", "anything"));
   ExpectRefused(with("_xla_disable_loop_instr_hoisting", "1"), "is not known");
   ExpectRefused(with("xla.sdy.what", "1"), "is not known");
   ExpectRefused(with("key", std::string(2 << 20, 'x')), "too long");
+}
+
+TEST(ProgramCheckTest, IntegersOfOneBitAreRefused) {
+  for (const int type : {xla::TYPE_S1, xla::TYPE_U1}) {
+    ExpectRefused(OneOp("convert", Array(type, {24}), {F32({24})}), "is not known");
+    ExpectRefused(OneOp("iota", Array(type, {8}), {}), "is not known");
+  }
+  for (const int type : {xla::TYPE_S2, xla::TYPE_U2, xla::TYPE_S4, xla::TYPE_U4})
+    ExpectTaken(OneOp("convert", Array(type, {24}), {F32({24})}));
+}
+
+// XLA's Shardy parses these, and ends the compiler's process for what it does not find: a mesh that the module lacks,
+// found by mutations, is a null pointer there.
+TEST(ProgramCheckTest, TextsOfShardings) {
+  const auto with = [](const std::string& sharding, const std::string& meshes) {
+    hlo::Module module = OneOp("negate", F32({2}), {F32({2})}, [&](hlo::Instruction& each) {
+      (*each.mutable_frontend_attributes()->mutable_map())["xla.sdy.sharding"] = sharding;
+    });
+    (*module.mutable_frontend_attributes()->mutable_map())["xla.sdy.meshes"] = meshes;
+    return module;
+  };
+  const std::string mesh = R"({mesh = #sdy.mesh<["a"=2]>})";
+  const Positions two = {.replicas = 1, .partitions = 2};
+  ExpectTaken(with(R"(#sdy.sharding<@mesh, [{"a"}]>)", mesh), two);
+  ExpectTaken(with(R"(#sdy.sharding_per_value<[<@mesh, [{?}]>]>)", mesh), two);
+  ExpectTaken(with("#sdy.sharding<@one, []>", "{one = #sdy.mesh<[], device_ids=[1]>}"), two);
+  ExpectRefused(with(R"(#sdy.sharding<@other, [{"a"}]>)", mesh), "does not have", two);
+  ExpectRefused(with(R"(#sdy.sharding<@mesh, [{"a"}]>)", "{}"), "does not have", two);
+  ExpectRefused(with(R"(#sdy.sharding<@mesh, [{"b"}]>)", mesh), "does not have", two);
+  ExpectRefused(with(R"(#sdy.sharding<@mesh, [{"a"}, {}]>)", mesh), "2 dimensions", two);
+  ExpectRefused(with(R"(#sdy.sharding<@mesh, [{"a"}]>)", mesh), "over 2 positions",
+                {.replicas = 1, .partitions = 4});
+  ExpectRefused(with(R"(#sdy.sharding_per_value<[<@mesh, [{}]>, <@mesh, [{}]>]>)", mesh),
+                "has 2 shardings", two);
+  ExpectRefused(with("#sdy.sharding<@mesh", mesh), "malformed", two);
+  ExpectRefused(with("#sdy.sharding<@mesh, [{}]>", "{mesh = #sdy.mesh<"), "malformed", two);
+  for (const char* ids : {"[0]", "[0, 0]", "[1, 2]", "[-1, 0]", "[0, 1, 2]"})
+    ExpectRefused(with("#sdy.sharding<@mesh, [{}]>",
+                       R"({mesh = #sdy.mesh<["a"=2], device_ids=)" + std::string(ids) + ">}"),
+                  "device_id", two);
 }
 
 }  // namespace

@@ -57,6 +57,30 @@ TEST(ProgramCheckCorpusTest, RefusesEachOtherResultShape) {
   EXPECT_GT(changed, 1000);
 }
 
+// XLA knows the body of a shard_map by its name, and ends its process when it does not find it, or finds it elsewhere.
+TEST(ProgramCheckCorpusTest, RefusesAShardMapOfAnotherForm) {
+  int bodies = 0;
+  for (const std::string& bytes : Corpus()) {
+    hlo::Module module;
+    ASSERT_TRUE(module.ParseFromString(bytes));
+    for (int i = 0; i < module.computations_size(); ++i) {
+      if (!module.computations(i).name().starts_with("xla.sdy.manual_computation_body")) continue;
+      ++bodies;
+      hlo::Module renamed = module;
+      renamed.mutable_computations(i)->set_name("body");
+      const auto checked = Check(renamed);
+      EXPECT_TRUE(absl::StrContains(checked.status().message(), "shard_map")) << checked.status();
+      hlo::Module removed = module;  // the shards go elsewhere
+      for (auto& computation : *removed.mutable_computations())
+        for (auto& each : *computation.mutable_instructions())
+          if (each.custom_call_target() == "xla.sdy.LocalToGlobalShape")
+            each.set_custom_call_target("Sharding");
+      EXPECT_FALSE(Check(removed).ok());
+    }
+  }
+  EXPECT_GT(bodies, 10);
+}
+
 TEST(ProgramCheckCorpusTest, RefusesEachOtherElementType) {
   for (const std::string& bytes : Corpus()) {
     hlo::Module module;

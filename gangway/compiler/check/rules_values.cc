@@ -33,8 +33,6 @@ int64_t CountOf(int64_t bytes, int64_t width) { return bytes % width == 0 ? byte
 
 const std::string& BytesField(const Literal& literal, int type) {
   switch (type) {
-    case xla::TYPE_S1:
-      return literal.s1s();
     case xla::TYPE_S2:
       return literal.s2s();
     case xla::TYPE_S4:
@@ -43,8 +41,6 @@ const std::string& BytesField(const Literal& literal, int type) {
       return literal.s8s();
     case xla::TYPE_S16:
       return literal.s16s();
-    case xla::TYPE_U1:
-      return literal.u1s();
     case xla::TYPE_U2:
       return literal.u2s();
     case xla::TYPE_U4:

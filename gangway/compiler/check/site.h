@@ -13,6 +13,7 @@
 
 #include "gangway/compiler/check/check.h"
 #include "gangway/compiler/check/shapes.h"
+#include "gangway/compiler/check_calls/sharding_text.h"
 
 namespace gangway::compiler {
 
@@ -36,6 +37,7 @@ struct Program {
   const xla::hlo::Module& module;
   const CustomCallRule& check_custom_call;
   Positions positions;
+  calls::TextMeshes meshes;  // of Shardy
   absl::flat_hash_map<int64_t, Callee> callees;
   ComputationsById by_id;
   absl::flat_hash_map<const Callee*, bool> orders;  // comparators that were looked at

@@ -56,6 +56,14 @@ class Parser {
     return shardings;
   }
 
+  absl::StatusOr<std::vector<TextSharding>> ShardingsOf(const TextMeshes& meshes) {
+    if (!scanner_.NextIs("#sdy.sharding<")) return Shardings(meshes);
+    scanner_.Take("#sdy.sharding");
+    GANGWAY_ASSIGN_OR_RETURN(TextSharding sharding, Sharding(meshes));
+    if (!scanner_.AtEnd()) return Malformed("something follows the sharding");
+    return std::vector<TextSharding>{std::move(sharding)};
+  }
+
   absl::StatusOr<std::vector<std::string>> ManualAxes() {
     std::vector<std::string> axes;
     if (!scanner_.Take("#sdy<manual_axes{")) return Malformed("no manual_axes");
@@ -88,8 +96,9 @@ class Parser {
       std::optional<std::string> axis = scanner_.String();
       const std::optional<int64_t> size =
           axis && scanner_.Take("=") ? scanner_.Integer() : std::nullopt;
-      if (!size || *size < 1 || __builtin_mul_overflow(mesh.positions, *size, &mesh.positions))
-        return Malformed("an axis is \"name\"=size");
+      if (!size || *size < 1 || __builtin_mul_overflow(mesh.positions, *size, &mesh.positions) ||
+          mesh.positions > kMeshPositionsMax)
+        return Malformed("an axis is \"name\"=size, and their product has a limit");
       if (!mesh.axes.emplace(*std::move(axis), *size).second || mesh.axes.size() > kMeshAxesMax)
         return Malformed("an axis comes twice, or too many");
     }
@@ -97,12 +106,27 @@ class Parser {
     if (scanner_.Take(",")) {
       if (!scanner_.Take("device_ids") || !scanner_.Take("=") || !scanner_.Take("["))
         return Malformed("only device_ids follow the axes of a mesh");
-      while (scanner_.Integer())
-        if (!scanner_.Take(",")) break;
-      if (!scanner_.Take("]")) return Malformed("device_ids are numbers");
+      GANGWAY_RETURN_IF_ERROR(DeviceIds(mesh));
     }
     if (!scanner_.Take(">")) return Malformed("a mesh ends with >");
     return mesh;
+  }
+
+  // Each position of the mesh once; one device, if it has no axes.
+  absl::Status DeviceIds(const TextMesh& mesh) {
+    std::set<int64_t> seen;
+    int64_t count = 0;
+    while (const std::optional<int64_t> id = scanner_.Integer()) {
+      const int64_t limit = mesh.axes.empty() ? kMeshPositionsMax : mesh.positions;
+      if (*id < 0 || *id >= limit || ++count > mesh.positions)
+        return Malformed("its device_ids are not those of its positions");
+      if (!mesh.axes.empty() && !seen.insert(*id).second)
+        return Malformed("a device_id comes twice");
+      if (!scanner_.Take(",")) break;
+    }
+    if (count != mesh.positions || !scanner_.Take("]"))
+      return Malformed("its device_ids are not one for each position");
+    return absl::OkStatus();
   }
 
   // <@mesh, [{"a"}, {"b":(1)2, ?}p1], replicated={"c"}, unreduced={}>
@@ -196,6 +220,12 @@ absl::StatusOr<std::vector<TextSharding>> ParseShardings(std::string_view text,
                                                          const TextMeshes& meshes) {
   GANGWAY_RETURN_IF_ERROR(CheckSize(text));
   return Parser(text).Shardings(meshes);
+}
+
+absl::StatusOr<std::vector<TextSharding>> ParseShardingsOf(std::string_view text,
+                                                           const TextMeshes& meshes) {
+  GANGWAY_RETURN_IF_ERROR(CheckSize(text));
+  return Parser(text).ShardingsOf(meshes);
 }
 
 absl::StatusOr<std::vector<std::string>> ParseManualAxes(std::string_view text) {

@@ -16,10 +16,11 @@ namespace gangway::compiler::calls {
 
 inline constexpr size_t kShardingTextBytesMax = size_t{256} << 10;
 inline constexpr size_t kMeshAxesMax = 64;
+inline constexpr int64_t kMeshPositionsMax = int64_t{1} << 16;
 
 struct TextMesh {
   std::map<std::string, int64_t> axes;  // with their sizes, each at least 1
-  int64_t positions = 1;                // the product of the sizes
+  int64_t positions = 1;                // the product of the sizes, at most kMeshPositionsMax
 };
 
 using TextMeshes = std::map<std::string, TextMesh, std::less<>>;
@@ -43,6 +44,10 @@ absl::StatusOr<TextMeshes> ParseMeshes(std::string_view text);
 // #sdy.sharding_per_value<[<@mesh, [{"a"}, {}]>, ...]>
 absl::StatusOr<std::vector<TextSharding>> ParseShardings(std::string_view text,
                                                          const TextMeshes& meshes);
+
+// The same, or that of one array: #sdy.sharding<@mesh, [{"a"}, {}]>
+absl::StatusOr<std::vector<TextSharding>> ParseShardingsOf(std::string_view text,
+                                                           const TextMeshes& meshes);
 
 // #sdy<manual_axes{"a", "b"}>
 absl::StatusOr<std::vector<std::string>> ParseManualAxes(std::string_view text);
