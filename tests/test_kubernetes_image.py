@@ -65,7 +65,9 @@ def image(wheel: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
         [ROOT / "tools" / "setup.sh", "--packages", "images"],
         [ROOT / "tools" / "debian_root.sh", "bookworm"],
     ):
-        done = subprocess.run(command, capture_output=True, text=True, timeout=1800)
+        done = subprocess.run(
+            [str(word) for word in command], capture_output=True, text=True, timeout=1800
+        )
         assert done.returncode == 0, done.stdout + done.stderr
     buildah = Buildah(tmp_path_factory.mktemp("image"))
     try:
