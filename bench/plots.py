@@ -30,9 +30,9 @@ def save(figure: Any, name: str) -> None:
 
 def learning() -> None:
     rows = json.loads((benchlib.OUT / "rl.json").read_text())
-    figure, panels = pyplot.subplots(1, 2, figsize=(8, 2.4), layout="constrained", sharey=True)
+    figure, panels = pyplot.subplots(1, 2, figsize=(8, 2.8), layout="constrained", sharey=True)
     titles = {
-        "simulated work": "simulated work: 80 and 100 ms",
+        "simulated work": "simulated: trainer 80, rollouts 100 ms",
         "the example": "the example, on two cores",
     }
     for axes, (kind, title) in zip(panels, titles.items(), strict=True):
@@ -51,10 +51,9 @@ def learning() -> None:
                 axes.bar_label(bar, fmt=" %.0f")
         axes.set(yticks=(0, 1), yticklabels=("staleness 1", "staleness 0"), ylim=(1.5, -0.5))
         axes.set(xlabel="ms per step", title=title)
-        axes.margins(x=0.12)
+        axes.margins(x=0.15)
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.28), ncols=2, frameon=False)
         axes.spines[["top", "right"]].set_visible(False)
-    figure.legend(*panels[1].get_legend_handles_labels(), loc="outside right upper", frameon=False)
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right lower", frameon=False)
     save(figure, "meshes-rl.svg")
 
 
