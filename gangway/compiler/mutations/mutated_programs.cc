@@ -11,6 +11,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -46,7 +47,9 @@ namespace fs = std::filesystem;
 
 constexpr int kRunsPerChild = 1000;  // then it is started afresh: what it leaks has an end
 constexpr int kRunsPerLook = 16;     // between two looks at the victims
-constexpr int kSilenceMs = 60'000;
+constexpr int kLookMs = 2000;
+// A silent child has no end after this much time of its processors, or of the clock: machines are busy.
+constexpr std::chrono::seconds kBusyLimit{60}, kSilenceLimit{600};
 constexpr int kThreads =
     32;  // of XLA's pool: more than the positions of a program, which wait for one another
 
@@ -113,6 +116,32 @@ std::unique_ptr<device::Backend> Open() {
   _exit(0);
 }
 
+// Since a child said something.
+class Silence {
+ public:
+  explicit Silence(pid_t child) : child_(child) { Break(); }
+  void Break() {
+    began_ = Clock::now();
+    used_then_ = Used();
+  }
+  bool IsTooLong() const {
+    return Used() - used_then_ >= kBusyLimit || Clock::now() - began_ >= kSilenceLimit;
+  }
+
+ private:
+  // Of its processors, by all its threads.
+  std::chrono::nanoseconds Used() const {
+    clockid_t clock = 0;
+    timespec time{};
+    if (clock_getcpuclockid(child_, &clock) != 0 || clock_gettime(clock, &time) != 0) return {};
+    return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
+  }
+
+  const pid_t child_;
+  Clock::time_point began_;
+  std::chrono::nanoseconds used_then_{};
+};
+
 struct Counts {
   std::map<char, int> outcomes;
   int crashes = 0, silences = 0, long_compiles = 0;
@@ -143,11 +172,17 @@ uint32_t RunSeeds(const Subjects& subjects, const fs::path& findings, uint32_t s
   close(pipes[1]);
   bool silent = false;
   char stage = 0;  // of the program at hand; an outcome between two programs
+  Silence silence(child);
   while (Clock::now() < end) {
     pollfd each{pipes[0], POLLIN, 0};
-    silent = poll(&each, 1, kSilenceMs) == 0;
+    if (poll(&each, 1, kLookMs) == 0) {
+      silent = silence.IsTooLong();
+      if (silent) break;
+      continue;
+    }
     char said = 0;
-    if (silent || read(pipes[0], &said, 1) != 1) break;
+    if (read(pipes[0], &said, 1) != 1) break;
+    silence.Break();
     stage = said;
     if (said == kBegins)
       ++seed;
