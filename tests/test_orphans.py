@@ -28,6 +28,7 @@ def wait_executing(cluster: Cluster) -> None:
     wait_for("a device executing", executes, 20)
 
 
+@pytest.mark.timeout(120)
 def test_a_device_comes_back_from_the_program_of_a_session_that_has_ended(
     new_cluster: NewCluster,
 ) -> None:
