@@ -13,8 +13,8 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 parser = argparse.ArgumentParser(description="Fit a line on all devices.")
-parser.add_argument("--steps", type=int, default=2000)
-parser.add_argument("--every", type=int, default=500, help="steps between copies of the weights")
+parser.add_argument("--steps", type=int, default=1000)
+parser.add_argument("--every", type=int, default=250, help="steps between copies of the weights")
 args = parser.parse_args()
 
 mesh = jax.make_mesh((jax.device_count(),), ("data",))
@@ -24,7 +24,7 @@ print(jax.device_count(), "devices,", jax.process_count(), "process", flush=True
 @jax.jit
 def step(w: jax.Array, x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
     loss, slope = jax.value_and_grad(lambda w: jnp.mean((x @ w - y) ** 2))(w)
-    return w - 0.01 * slope, loss  # the mean over all rows is an all-reduce over all workers
+    return w - 0.02 * slope, loss  # the mean over all rows is an all-reduce over all workers
 
 
 random = np.random.default_rng(0)

@@ -10,8 +10,9 @@ import re
 import subprocess
 
 import pytest
-from harness import PATIENCE, PYTHON, ROOT, ends_with_this_process, free_port
+from harness import PYTHON, ROOT, ends_with_this_process, free_port
 
+pytestmark = pytest.mark.timeout(180)  # each starts a script or two
 NOT_RUN = ("make ", "tools/setup.sh ")
 
 
@@ -47,7 +48,7 @@ def run_all(lines: list[str], folder: pathlib.Path) -> dict[str, str]:
                 env=environment,
                 capture_output=True,
                 text=True,
-                timeout=60 * PATIENCE,
+                timeout=150,
             )
             assert ran.returncode == 0, f"`{line}` exits with {ran.returncode}: {ran.stderr}"
             told[line.partition(" #")[0].strip()] = ran.stdout
@@ -73,6 +74,7 @@ def test_start(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(600)
 def test_recording(tmp_path: pathlib.Path) -> None:
     """The session on the first page can be recorded again: the commands do what it shows."""
     ends_with_this_process()
@@ -80,8 +82,8 @@ def test_recording(tmp_path: pathlib.Path) -> None:
     subprocess.run(
         [str(ROOT / ".venv/bin/python"), str(ROOT / "tools/docs/recording.py"), str(picture)],
         check=True,
-        timeout=150 * PATIENCE,
+        timeout=500,
     )
     shown = re.sub(r"<[^>]*>", "", picture.read_text())
-    for words in ("is silent", "DATA_LOSS", "back to step", "step 2000", "has ended"):
+    for words in ("is silent", "DATA_LOSS", "back to step", "step 1000", "has ended"):
         assert words in shown
