@@ -130,6 +130,12 @@ def test_a_worker_of_its_own_folder_needs_no_host_in_it(places: Places) -> None:
     assert script(places, "--port", str(places.front_door)).startswith("4 ")
 
 
+def test_an_option_goes_before_its_variable(places: Places) -> None:
+    claim = ["worker", "--index", "0", "--connect", places.address, "--tls", "/given"]
+    result = places.run(*claim, GANGWAY_TLS="/variable")
+    assert result.returncode != 0 and "/given/worker.token" in result.stderr, result.stderr
+
+
 def test_on_loopback_without_tls_and_with_a_limit(tmp_path: pathlib.Path) -> None:
     """Two islands of two workers: an index counts through both."""
     places = Places(tmp_path)

@@ -1,6 +1,8 @@
 // Implementation of options.h.
 #include "gangway/cli/options.h"
 
+#include <cstdlib>
+
 namespace gangway::cli {
 
 void AddCluster(CLI::App* command, ClusterChoice& cluster) {
@@ -12,8 +14,11 @@ void AddCluster(CLI::App* command, ClusterChoice& cluster) {
                       "default: GANGWAY_STATE_DIR, or ~/.gangway");
 }
 
+// Not by `envname`: commands share their options, and one that is not given would set the variable's value, over the
+// option of the one that is.
 void AddTls(CLI::App* command, std::string& tls) {
-  command->add_option("--tls", tls, "a folder that `gangway certs` made")->envname("GANGWAY_TLS");
+  if (const char* named = std::getenv("GANGWAY_TLS")) tls = named;
+  command->add_option("--tls", tls, "a folder that `gangway certs` made (default: GANGWAY_TLS)");
 }
 
 void AddAnyCluster(CLI::App* command, ClusterChoice& cluster) {
