@@ -51,7 +51,7 @@ SwitchType=switch/none
 MpiDefault=none
 JobAcctGatherType=jobacct_gather/none
 SelectType=select/cons_tres
-SelectTypeParameters=CR_Core
+SelectTypeParameters=CR_Core_Memory
 SchedulerParameters=sched_interval=1,bf_interval=1,batch_sched_delay=0
 SlurmdParameters=config_overrides
 GresTypes=gpu
@@ -61,7 +61,7 @@ SlurmctldTimeout=30
 KillWait={kill_wait_s}
 InactiveLimit=0
 GresTypes=gpu
-NodeName=node[1-{nodes}] CPUs=4 RealMemory=1000 Gres=gpu:2 State=UNKNOWN
+NodeName=node[1-{nodes}] CPUs=4 RealMemory=8000 Gres=gpu:2 State=UNKNOWN
 PartitionName=test Nodes=ALL Default=YES MaxTime=60 State=UP OverSubscribe=NO
 """
 
@@ -132,9 +132,9 @@ def youngest(pid: int) -> int:
 
 
 class Slurm:
-    """A cluster with the nodes node1, node2, ..., and the host `login`, which runs slurmctld. Users are in `folder` and
-    `gangway` is in their PATH. A node that is silent for `silence_s` is down; a process that is to end is killed after
-    `kill_wait_s`.
+    """A cluster with the nodes node1, node2, ..., and the host `login`, which runs slurmctld. Users are in `home`, of
+    which only `login` and node1 see the files, and `gangway` is in their PATH. A node that is silent for `silence_s` is
+    down; what ignores SIGTERM for `kill_wait_s` is killed.
     """
 
     def __init__(
@@ -171,7 +171,8 @@ class Slurm:
         )
         # Any two devices do: the tests have no GPU.
         (self._slurm / "gres.conf").write_text("Name=gpu File=/dev/null\nName=gpu File=/dev/zero\n")
-        self.bin = folder / "bin"
+        self.home, self.bin = folder / "home", folder / "bin"
+        self.home.mkdir()
         self.bin.mkdir()
         (self.bin / "gangway").symlink_to(gangway.resolve())
         inherited = {
@@ -209,6 +210,8 @@ class Slurm:
             [*node.enter, "ip", "link", "set", "eth0", "up"],
         ):
             subprocess.run(command, check=True, timeout=10 * PATIENCE)
+        if name != self.names[0]:
+            node.do("mount", "-t", "tmpfs", "tmpfs", self.home)
         self._daemon(node, "/usr/sbin/slurmd", "-D", "-N", name)
 
     def kill_node(self, name: str) -> None:
@@ -233,7 +236,7 @@ class Slurm:
     def run(
         self, *words: str | pathlib.Path, **environment: str
     ) -> subprocess.CompletedProcess[str]:
-        return self.login.run(*words, cwd=self.folder, env={**self.environment, **environment})
+        return self.login.run(*words, cwd=self.home, env={**self.environment, **environment})
 
     def submit(self, *words: str | pathlib.Path, **environment: str) -> Job:
         """`sbatch WORDS` on all nodes, unless these say otherwise."""
@@ -290,11 +293,11 @@ class Job:
     def __init__(self, slurm: Slurm, number: int) -> None:
         self._slurm = slurm
         self.number = number
-        self.folder = slurm.folder / f"gangway-{number}"
+        self.folder = slurm.home / f"gangway-{number}"
 
     @property
     def output(self) -> str:
-        path = self._slurm.folder / f"slurm-{self.number}.out"
+        path = self._slurm.home / f"slurm-{self.number}.out"
         return path.read_text(errors="replace") if path.exists() else ""
 
     def logs(self) -> str:
@@ -323,7 +326,7 @@ class Job:
             raise AssertionError(f"{error}\n{self.logs()}") from None
         return int(fields["ExitCode"].partition(":")[0])
 
-    def wait_for_words(self, words: str, within_s: float = 60) -> None:
+    def wait_for_words(self, words: str, within_s: float = 120) -> None:
         try:
             wait_for(f"{words!r} in the output", lambda: words in self.output, within_s)
         except AssertionError as error:

@@ -10,6 +10,7 @@ import pathlib
 import pty
 import re
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator
 
@@ -18,7 +19,7 @@ from harness import GANGWAY, PATIENCE, ROOT, wait_for
 from slurm import Slurm
 
 pytestmark = [
-    pytest.mark.timeout(200),
+    pytest.mark.timeout(400),
     pytest.mark.skipif(os.geteuid() != 0, reason="namespaces and slurmd need root"),
 ]
 
@@ -53,7 +54,7 @@ def nothing_left(slurm: Slurm) -> Iterator[None]:
         slurm.do("scancel", "--user=root")
     wait_for("no job left", lambda: not slurm.jobs(), 30)
     wait_for("no processes and files left", lambda: not slurm.left(), 10)
-    for folder in slurm.folder.glob("gangway-*"):
+    for folder in slurm.home.glob("gangway-*"):
         names = {path.name for path in folder.iterdir()}
         assert not {name for name in names if not name.endswith((".log", ".log.1"))}, names
 
@@ -67,17 +68,17 @@ def test_a_script_runs_over_three_nodes_and_the_job_has_its_exit_status(slurm: S
 
 
 def script(slurm: Slurm, text: str) -> pathlib.Path:
-    path = slurm.folder / f"script-{abs(hash(text))}.py"
+    path = slurm.home / f"script-{abs(hash(text))}.py"
     path.write_text(text)
     return path
 
 
 @pytest.mark.nightly
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(700)
 def test_the_training_example_learns_over_three_nodes(slurm: Slurm) -> None:
     flags = ("--steps", "10", "--batch", "6", "--sample", "0")
     job = slurm.submit(BATCH, ROOT / "examples" / "train_lm.py", *flags)
-    assert job.wait(300) == 0, job.logs()
+    assert job.wait(600) == 0, job.logs()
     found = re.search(r"10 steps in .* loss (\S+) -> (\S+)", job.output)
     assert found and float(found[2]) < float(found[1]), job.logs()
     assert "3 devices" in job.output, job.logs()
@@ -138,45 +139,67 @@ import time, jax, numpy as np
 kept, lost = 0, 1
 devices = jax.devices()
 add = jax.jit(lambda x: x + 1)
-arrays = [jax.device_put(np.full(4, float(i)), devices[i]) for i in range(2)]
-print("holding", flush=True)
 def result(x):
     try:
         return float(np.asarray(add(x))[0])
     except jax.errors.JaxRuntimeError as error:
         return str(error)
-while not isinstance(result(arrays[lost]), str):
-    time.sleep(0.2)
-print("error:", result(arrays[lost]), flush=True)
-print("kept:", result(arrays[kept]), flush=True)
 def again():
     try:
         return result(jax.device_put(np.full(4, 41.0), devices[lost]))
     except jax.errors.JaxRuntimeError as error:
         return str(error)
-deadline = time.monotonic() + 100
-while again() != 42.0 and time.monotonic() < deadline:
-    time.sleep(0.2)
-print("back:", again(), flush=True)
+for turn in ("first", "second"):
+    arrays = [jax.device_put(np.full(4, float(i)), devices[i]) for i in range(2)]
+    print(turn, "holding", flush=True)
+    while not isinstance(result(arrays[lost]), str):
+        time.sleep(0.2)
+    print(turn, "error:", result(arrays[lost]), flush=True)
+    print(turn, "kept:", result(arrays[kept]), flush=True)
+    deadline = time.monotonic() + 100
+    while again() != 42.0 and time.monotonic() < deadline:
+        time.sleep(0.2)
+    print(turn, "back:", again(), flush=True)
 """
 
 
 @pytest.mark.nightly
-def test_a_lost_node_costs_its_arrays_and_a_spare_node_takes_its_place(slurm: Slurm) -> None:
+def test_a_lost_worker_and_a_lost_node_cost_their_arrays_and_are_replaced(slurm: Slurm) -> None:
+    """The process on its node; the node by a spare one."""
     job = slurm.submit(BATCH, script(slurm, LOST), GANGWAY_WORKERS="2")
-    job.wait_for_words("holding")
-    assert job.node_of(1) == "node2"
-    slurm.kill_node("node2")
+    job.wait_for_words("first holding")
+    (process,) = slurm.workers("node2")
+    os.kill(process, signal.SIGKILL)
+    job.wait_for_words("first back: 42.0")
+    job.wait_for_words("second holding")
+    node = job.node_of(1)
+    assert node != "node1"
+    slurm.kill_node(node)
     try:
-        job.wait_for_words("kept:", 30)
-        assert re.search("error: DATA_LOSS.*island0/worker1", job.output), job.logs()
-        assert "kept: 1.0" in job.output, job.logs()
         assert job.wait(120) == 0, job.logs()
-        assert "back: 42.0" in job.output, job.logs()
-        assert job.node_of(1) == "node3"
+        for turn in ("first", "second"):
+            assert re.search(f"{turn} error: DATA_LOSS.*island0/worker1", job.output), job.logs()
+            assert f"{turn} kept: 1.0" in job.output, job.logs()
+            assert f"{turn} back: 42.0" in job.output, job.logs()
+        assert job.node_of(1) not in ("node1", node)
     finally:
-        slurm.start_node("node2")
+        slurm.start_node(node)
         slurm.wait_for_nodes()
+
+
+@pytest.mark.nightly
+def test_the_loss_of_the_first_node_ends_the_job_everywhere(slurm: Slurm) -> None:
+    """Which Slurm does not do with --no-kill: the workers do, when they have not reached the controller for long."""
+    job = slurm.submit(BATCH, script(slurm, WAITING), GANGWAY_START_LIMIT="20")
+    job.wait_for_words("waiting")
+    slurm.kill_node("node1")
+    try:
+        job.wait(150)
+        wait_for("no processes and files left", lambda: not slurm.left(), 20)
+    finally:
+        slurm.start_node("node1")
+        slurm.wait_for_nodes()
+    shutil.rmtree(job.folder)
 
 
 @pytest.mark.nightly
@@ -197,7 +220,9 @@ def test_a_job_can_be_requeued_when_a_node_is_lost(slurm: Slurm) -> None:
 
 @pytest.mark.nightly
 def test_two_jobs_of_one_name_share_the_nodes(slurm: Slurm) -> None:
-    jobs = [slurm.submit("--job-name=same", BATCH, script(slurm, SUM), str(i)) for i in range(2)]
+    flags = ("--job-name=same", "--mem=2000")
+    jobs = [slurm.submit(*flags, BATCH, script(slurm, SUM), str(i)) for i in range(2)]
+    wait_for("both run", lambda: {job.fields()["JobState"] for job in jobs} == {"RUNNING"}, 20)
     for number, job in enumerate(jobs):
         assert job.wait(120) == 7, job.logs()
         assert f"3 3.0 ['{number}'] node1" in job.output, job.logs()
@@ -271,7 +296,6 @@ def test_a_node_that_lacks_something_fails_the_start_and_is_named(slurm: Slurm) 
         shared.do("mount", "-o", "remount,rw", "/dev/shm")
 
 
-@pytest.mark.nightly
 def test_a_wrong_request_is_refused_at_once(slurm: Slurm) -> None:
     path = script(slurm, SUM)
     for environment, words in (
@@ -279,6 +303,7 @@ def test_a_wrong_request_is_refused_at_once(slurm: Slurm) -> None:
         ({"GANGWAY_WORKERS": "many"}, "GANGWAY_WORKERS is 'many'"),
         ({"GANGWAY_ISLANDS": "2"}, "3 workers cannot be divided over 2 islands"),
         ({"GANGWAY_OPTIONS": "--no-such-option"}, "--no-such-option"),
+        ({"GANGWAY_PLUGIN": "/no/such.so"}, "/no/such.so"),
     ):
         job = slurm.submit(BATCH, path, **environment)
         assert job.wait(30) == 2, job.logs()
@@ -293,7 +318,7 @@ def test_an_interactive_shell_is_on_the_first_node_and_ends_the_cluster(slurm: S
     # Job control needs a session and a terminal of its own.
     salloc = ["setsid", "--ctty", "--wait", "salloc", "--nodes=3", "--no-kill", str(BATCH)]
     process = subprocess.Popen(
-        slurm.login.command(*salloc, cwd=slurm.folder),
+        slurm.login.command(*salloc, cwd=slurm.home),
         env={**slurm.environment, "SHELL": "/bin/bash"},
         stdin=child,
         stdout=child,
