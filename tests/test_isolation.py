@@ -24,7 +24,7 @@ SCRIPT = (
     "import gangway; gangway.connect()\nimport jax, numpy as np\n"
     "print([d.id for d in jax.devices()], float((jax.device_put(np.ones(4)) + 1).sum()))\n"
 )
-FREE_S = 10 * PATIENCE  # a worker after its owner's last session
+FREE_S = 40 * PATIENCE  # a worker after its owner's last session, on a busy machine
 
 
 def claims(cluster: Cluster) -> list[str]:
@@ -71,7 +71,8 @@ def test_owners_share_no_worker_and_no_compiler(cluster: Cluster) -> None:
         print(f"worker 0 was free after {elapsed(killed):.2f} s")
         assert output_of_client(SCRIPT, cluster.port).startswith("[0] ")
         wait_for("worker 0 free", lambda: is_free(cluster, 0, before[0]), FREE_S)
-        assert second.do(ON.format(0), 40) == 8, "an older session may use it, too"
+        # An older session may use it, too, once it knows of the new process.
+        wait_for("an answer", lambda: second.ask(ON.format(0), 40).get("ok") == 8, FREE_S)
         assert second.do("result = float(y.sum())") == 1 << 20, "it has lost nothing"
     wait_for("all free", lambda: is_free(cluster, 1, before[1]) and claims(cluster) == ["", ""], 20)
 

@@ -336,7 +336,7 @@ Json FailurePolicy(const char* container) {
   return {{"rules", Json::array({std::move(hopeless), std::move(disrupted)})}};
 }
 
-Json ReplicatedJob(const std::string& name, size_t pods, Json limit, Json policy, Json pod) {
+Json ReplicatedJob(const std::string& name, size_t pods, const Json& limit, Json policy, Json pod) {
   Json job = {{"completionMode", "Indexed"}, {"completions", pods}, {"parallelism", pods}};
   job.update(limit);
   job["podFailurePolicy"] = std::move(policy);

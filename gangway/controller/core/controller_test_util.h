@@ -85,13 +85,14 @@ class ControllerTest : public ::testing::Test {
     }
     Report(island, std::move(report));
   }
-  void LoseWorker(uint32_t island, uint32_t index) {
+  void LoseWorker(uint32_t island, uint32_t index, uint64_t incarnation = 0) {
     wire::Report report;
     wire::WorkerState* state = report.mutable_worker_state();
     state->mutable_worker()->set_island(island);
     state->mutable_worker()->set_index(index);
     for (uint32_t i = 0; i < 2; ++i)
       state->mutable_worker()->add_devices((island * 2 + index) * 2 + i);
+    state->mutable_worker()->set_incarnation(incarnation);
     *state->mutable_failure() = wire::MakeFailure(StatusCode::kDataLoss, "the worker is gone");
     state->mutable_failure()->set_worker("some worker");
     Report(island, std::move(report));

@@ -97,8 +97,7 @@ void Controller::ReplaceWorker(size_t index, const Owner& owner, Time now, Actio
   *replace.mutable_why() =
       wire::MakeFailure(absl::StatusCode::kUnavailable,
                         absl::StrCat("it is replaced, because the last session of its owner, ",
-                                     owner.Text(), ", has ended"),
-                        "Nothing: the next process is on its way.");
+                                     owner.Text(), ", has ended"));
   const wire::Failure why = replace.why();
   actions.to_islands.emplace_back(worker.declared.island(), std::move(item));
   if (!worker.up) return;

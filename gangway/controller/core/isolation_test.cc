@@ -185,8 +185,11 @@ TEST_F(IsolationTest, AWorkerThatIsReplacedIsDownUntilTheNextProcess) {
             event.worker_state().worker().incarnation() == 100;
   }
   EXPECT_TRUE(told) << "or session 2 would send its bytes to the old process";
+  events_.clear();
   BringUp(0, 0, 100);  // a report that was under way
+  LoseWorker(0, 0, 100);
   EXPECT_TRUE(controller_->AwaitsReplacement(other, now_));
+  EXPECT_THAT(events_, IsEmpty()) << "they know it";
   BringUp(0, 0, 200);
   EXPECT_FALSE(controller_->AwaitsReplacement(other, now_));
   EXPECT_THAT(Seen(other), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));

@@ -209,7 +209,7 @@ void Controller::OnWorkerState(wire::WorkerState& state, Time now, Actions& acti
   it->stuck.Swap(state.mutable_stuck());
   const uint64_t incarnation = state.worker().incarnation();
   if (it->up && state.up() && it->declared.incarnation() == incarnation) return;
-  if (state.up() && it->replaced == incarnation) return;  // it was sent before its scheduler knew
+  if (it->replaced == incarnation) return;  // this process is done with, and all have been told
   it->up = state.up();
   it->leaving = false;
   it->failure.reset();
