@@ -66,10 +66,14 @@ class Reader {
   template <typename Number>
   void Integer(const toml::table& table, const char* key, int64_t low, int64_t high, Number& out) {
     const toml::node* node = table.get(key);
-    if (node == nullptr) return;
-    const auto value = node->value_exact<int64_t>();
+    if (node != nullptr) Value(*node, key, low, high, out);
+  }
+
+  template <typename Number>
+  void Value(const toml::node& node, const char* key, int64_t low, int64_t high, Number& out) {
+    const auto value = node.value_exact<int64_t>();
     if (!value || *value < low || *value > high) {
-      return Complain(node->source(),
+      return Complain(node.source(),
                       absl::StrCat(key, " must be a number from ", low, " to ", high));
     }
     out = static_cast<Number>(*value);
@@ -168,15 +172,6 @@ HostScheduler ReadScheduler(Reader& reader, const toml::node& node) {
   return scheduler;
 }
 
-// `workers = 4` and, for each of them, `devices = 2`: any hosts may claim these places.
-void ReadCounts(Reader& reader, const toml::table& table, HostIsland& island) {
-  uint32_t workers = 0;
-  HostWorker worker;
-  reader.Integer(table, "workers", 1, kDevicesMax, workers);
-  reader.Integer(table, "devices", 1, kDevicesMax, worker.devices);
-  island.workers.assign(workers, worker);
-}
-
 HostIsland ReadIsland(Reader& reader, const toml::node& node) {
   HostIsland island;
   const toml::table* table = node.as_table();
@@ -187,8 +182,12 @@ HostIsland ReadIsland(Reader& reader, const toml::node& node) {
     if (const toml::node* scheduler = table->get("scheduler"))
       island.scheduler = ReadScheduler(reader, *scheduler);
   }
-  if (workers != nullptr && workers->is_integer()) {
-    ReadCounts(reader, *table, island);
+  if (workers != nullptr && workers->is_integer()) {  // any hosts may claim these places
+    uint32_t count = 0;
+    HostWorker worker;
+    reader.Value(*workers, "workers", 1, kDevicesMax, count);
+    reader.Integer(*table, "devices", 1, kDevicesMax, worker.devices);
+    island.workers.assign(count, worker);
     return island;
   }
   const toml::array* list = workers == nullptr ? nullptr : workers->as_array();
