@@ -4,6 +4,7 @@ by the first owner that uses it, and replaced after that owner's last session.
 
 from __future__ import annotations
 
+import functools
 import os
 import pathlib
 import signal
@@ -98,7 +99,7 @@ def test_ten_sessions_in_turns_get_ten_processes(cluster: Cluster) -> None:
         door = ("ifrt", "pjrt")[turn % 2]
         assert output_of_client(SCRIPT, cluster.port, door).startswith("[0, 1] "), cluster.logs()
         ended = time.monotonic()
-        wait_for("worker 0 free", lambda then=before[0]: is_free(cluster, 0, then), FREE_S)
+        wait_for("worker 0 free", functools.partial(is_free, cluster, 0, before[0]), FREE_S)
         waits.append(elapsed(ended))
     assert len(pids) == 10
     print("free after", [f"{wait:.2f} s" for wait in waits])

@@ -132,7 +132,7 @@ def test_a_worker_of_its_own_folder_needs_no_host_in_it(places: Places) -> None:
 
 def test_an_option_goes_before_its_variable(places: Places) -> None:
     claim = ["worker", "--index", "0", "--connect", places.address, "--tls", "/given"]
-    result = places.run(*claim, GANGWAY_TLS="/variable")
+    result = places.run(*claim, environment={"GANGWAY_TLS": "/variable"})
     assert result.returncode != 0 and "/given/worker.token" in result.stderr, result.stderr
 
 

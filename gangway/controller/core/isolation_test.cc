@@ -11,7 +11,6 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using ::testing::Not;
 
 // Sessions 1 and 2 have no certificates; 3 and 4 have the same one.
 class IsolationTest : public ControllerTest {
