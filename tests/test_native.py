@@ -65,7 +65,7 @@ def run_case(
 def islands(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """2 islands of 2 workers of 2 devices."""
     flags = [f"--{request.param}"] if request.param == "separate-schedulers" else []
-    running = Cluster(2, 2, 2, *flags).start()
+    running = Cluster(2, 2, 2, "--quarantine", "0", *flags).start()  # workers are killed
     yield running
     running.stop()
 
