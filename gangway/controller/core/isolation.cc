@@ -101,14 +101,14 @@ void Controller::ReplaceWorker(size_t index, const Owner& owner, Time now, Actio
   const wire::Failure why = replace.why();
   actions.to_islands.emplace_back(worker.declared.island(), std::move(item));
   if (!worker.up) return;
-  worker.replaced = worker.declared.incarnation();
-  worker.replaced_at = now;
   wire::WorkerState state;
   *state.mutable_worker() = worker.declared;
   *state.mutable_failure() = why;
   state.mutable_failure()->set_worker(NameOf(worker.declared));
   state.mutable_failure()->set_incarnation(worker.declared.incarnation());
   OnWorkerState(state, now, actions);
+  worker.replaced = worker.declared.incarnation();  // its own reports come too late from here on
+  worker.replaced_at = now;
 }
 
 // The next scheduler of the island knows of no session.
