@@ -252,6 +252,10 @@ def all_rows(only: str) -> list[benchlib.Row]:
     for door in DOORS:
         rows += door_rows(door, runs[door], runs["reference"])
     calls = sum(case["calls"] for case in runs["ifrt"].values())
+    if calls == 0:
+        sys.exit(
+            f"no case's name contains {only!r}, without its door: bench/dispatch_client.py lists them"
+        )
     rows.append(
         benchlib.Row(
             what=f"frames to the IFRT door per call, {calls} calls a repeat",
