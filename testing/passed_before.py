@@ -1,8 +1,8 @@
 """Which end-to-end tests passed before as they are, so that they need not run again (tools/stamps.py).
 
 A test depends on the bytes of the command, the plugin and the native programs, on the Python package and the examples,
-on the code that tests share, on its own file, and on the machine. The nightly run, and runs with GANGWAY_BIN or its
-like, skip nothing.
+on the code that tests share, on its own file, on the pages of the documentation that it reads, and on the machine. The
+nightly run, and runs with GANGWAY_BIN or its like, skip nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ SHARED = [
     "testing",
     "examples",
     "deploy",
-    "docs/reference",
     "pyproject.toml",
     "tools/*.sh",
     "tools/versions",
@@ -31,7 +30,13 @@ SHARED = [
 ]
 SHARED += ["tests", ":!tests/test_*.py", "gangway/client/include", "gangway/xla/*.proto"]
 # What single tests read besides.
-ALSO = {"test_documentation": ["README.md", "docs/start.md", "tools/docs/recording.py"]}
+ALSO = {
+    "custom_calls_test": ["gangway/compiler/check_calls/testdata"],
+    "ifrt_descriptors_test": ["gangway/xla/option_table.h"],
+    "test_documentation": ["README.md", "docs/start.md", "tools/docs/recording.py"],
+    "test_kubernetes": ["gangway/cli/testdata"],
+    "test_pjrt_conformance": ["docs/reference/pjrt.md"],
+}
 # Of the build that is tested.
 OTHER_BUILDS = (
     "GANGWAY_BIN",

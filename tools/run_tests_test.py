@@ -3,6 +3,7 @@ end-to-end tests (tests/conftest.py), in a small repository of their own."""
 
 from __future__ import annotations
 
+import ast
 import os
 import pathlib
 import shutil
@@ -208,6 +209,24 @@ def test_what_may_change_an_end_to_end_test_makes_it_run(repository: Repository)
         repository.write(file, (TESTS if file.endswith("_a.py") else "") + "\nnew = 1\n")
         assert repository.pytest("--skip-passed")[1] == ["one", "two"], file
     assert repository.pytest("--skip-passed")[1] == []
+
+
+def test_a_page_makes_only_those_tests_run_that_read_it(repository: Repository) -> None:
+    repository.write("tests/test_pjrt_conformance.py", TESTS.replace("one", "of_page"))
+    repository.pytest()
+    for page in ("README.md", "docs/reference/failures.md", "docs/guides/new.md"):
+        repository.write(page, "new")
+        assert repository.pytest("--skip-passed")[1] == [], page
+    repository.write("docs/reference/pjrt.md", "new")
+    assert repository.pytest("--skip-passed")[1] == ["of_page", "two"]
+
+
+def test_what_single_tests_read_is_there() -> None:
+    code = "import sys; sys.path[:0] = ['testing', 'tools']; import passed_before; print(passed_before.ALSO)"
+    said = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    for module, paths in ast.literal_eval(said.stdout).items():
+        assert (ROOT / "tests" / f"{module}.py").is_file(), module
+        assert all((ROOT / path).exists() for path in paths), paths
 
 
 def test_parts_together_are_all_tests(repository: Repository) -> None:
