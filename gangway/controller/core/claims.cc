@@ -3,22 +3,17 @@
 
 namespace gangway::controller {
 
-void Claims::Open(SessionId session, Owner owner) {
-  if (!isolates_) return;
-  ++sessions_[owner];
-  owners_[session] = std::move(owner);
+void Claims::Open(const Owner& owner) {
+  if (isolates_) ++sessions_[owner];
 }
 
-std::vector<size_t> Claims::Close(SessionId session, std::optional<Owner>& last_of) {
-  auto found = owners_.find(session);
-  if (found == owners_.end()) return {};
-  const Owner owner = std::move(found->second);
-  owners_.erase(found);
+std::optional<std::vector<size_t>> Claims::Close(SessionId session, const Owner& owner) {
   auto open = sessions_.find(owner);
+  if (open == sessions_.end()) return std::nullopt;
   if (--open->second > 0) {
     for (std::optional<Claim>& claim : claims_)
       if (claim) claim->sessions.erase(session);
-    return {};
+    return std::nullopt;
   }
   sessions_.erase(open);
   std::vector<size_t> ended;
@@ -27,14 +22,7 @@ std::vector<size_t> Claims::Close(SessionId session, std::optional<Owner>& last_
     claims_[worker].reset();
     ended.push_back(worker);
   }
-  last_of = owner;
   return ended;
-}
-
-const Owner& Claims::OwnerOf(SessionId session) const {
-  static const Owner none;
-  auto found = owners_.find(session);
-  return found == owners_.end() ? none : found->second;
 }
 
 const Claims::Claim* Claims::Of(size_t worker) const {
@@ -46,11 +34,12 @@ const Claims::Claim* Claims::Foreign(size_t worker, const Owner& owner) const {
   return claim != nullptr && claim->owner != owner ? claim : nullptr;
 }
 
-bool Claims::Use(size_t worker, SessionId session, std::string_view client, Time now) {
+bool Claims::Use(size_t worker, SessionId session, const Owner& owner, std::string_view client,
+                 Time now) {
   if (!isolates_) return false;
   std::optional<Claim>& claim = claims_[worker];
   if (!claim) {
-    claim = Claim{.owner = OwnerOf(session),
+    claim = Claim{.owner = owner,
                   .first = session,
                   .client = std::string(client),
                   .since = now,

@@ -11,7 +11,6 @@
 #include <set>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "gangway/base/ids.h"
@@ -37,21 +36,19 @@ class Claims {
 
   bool isolates() const { return isolates_; }
 
-  void Open(SessionId session, Owner owner);
-  // Returns the workers whose claim this ends. `last_of`: set to the session's owner, if this was its last session.
-  std::vector<size_t> Close(SessionId session, std::optional<Owner>& last_of);
+  void Open(const Owner& owner);  // a session of it
+  // Returns the workers whose claim this ends; nullopt: the owner has other sessions, and keeps its claims.
+  std::optional<std::vector<size_t>> Close(SessionId session, const Owner& owner);
 
-  const Owner& OwnerOf(SessionId session) const;  // of an open session
   // The claim of an owner other than this; null: there is none.
   const Claim* Foreign(size_t worker, const Owner& owner) const;
   const Claim* Of(size_t worker) const;  // null: none
 
   // The session gives work to a worker that no other owner has claimed. True: for the first time.
-  bool Use(size_t worker, SessionId session, std::string_view client, Time now);
+  bool Use(size_t worker, SessionId session, const Owner& owner, std::string_view client, Time now);
 
  private:
   const bool isolates_;
-  std::map<SessionId, Owner> owners_;
   std::map<Owner, size_t> sessions_;  // how many are open
   std::vector<std::optional<Claim>> claims_;
 };

@@ -46,7 +46,7 @@ void Controller::Step(Event event, Time now, Actions& actions) {
     session.name = opened->name;
     session.owner = Owner(opened->certificate, opened->session);
     session.wants_ends = opened->wants_ends;
-    claims_.Open(opened->session, session.owner);
+    claims_.Open(session.owner);
   } else if (auto* lost = std::get_if<SessionLost>(&event)) {
     OnSessionLost(lost->session, now, actions);
   } else if (auto* there = std::get_if<SchedulerUp>(&event)) {
@@ -105,9 +105,10 @@ void Controller::OnSessionLost(SessionId id, Time now, Actions& actions) {
   compiles_.ForgetSession(id, now, compiles);
   OnDropExecutables(id, session, executables, now, actions);
   progressed_.erase(id);
+  const Owner owner = std::move(session.owner);
   sessions_.erase(it);
   Take(compiles, actions);
-  EndClaims(id, now, actions);
+  EndClaims(id, owner, now, actions);
 }
 
 void Controller::FillStatus(Time now, wire::StatusReply& reply) const {

@@ -415,7 +415,7 @@ class Controller {
   wire::FailureRef Claim(SessionId id, const Session& session, const Devices& devices, Time now,
                          Actions& actions);
   wire::FailureRef ForeignClaim(const Owner& owner, DeviceId device, Time now) const;
-  void EndClaims(SessionId id, Time now, Actions& actions);
+  void EndClaims(SessionId id, const Owner& owner, Time now, Actions& actions);
   void ReplaceWorker(size_t worker, const Owner& owner, Time now, Actions& actions);
   void AdmitAgain(uint32_t island);
   static std::string ClaimText(const Claims::Claim& claim);

@@ -52,13 +52,14 @@ template <typename Devices>
 wire::FailureRef Controller::Claim(SessionId id, const Session& session, const Devices& devices,
                                    Time now, Actions& actions) {
   if (!claims_.isolates()) return nullptr;
-  const Owner& owner = claims_.OwnerOf(id);
   for (const auto device : devices) {
-    if (auto failure = ForeignClaim(owner, DeviceId(device), now)) return failure;
+    if (auto failure = ForeignClaim(session.owner, DeviceId(device), now)) return failure;
   }
   for (const auto device : devices) {
     auto it = devices_.find(DeviceId(device));
-    if (it == devices_.end() || !claims_.Use(it->second.owner, id, session.name, now)) continue;
+    if (it == devices_.end() ||
+        !claims_.Use(it->second.owner, id, session.owner, session.name, now))
+      continue;
     wire::IslandItem item;
     item.mutable_admit_session()->set_index(it->second.worker);
     item.mutable_admit_session()->set_session(id.number());
@@ -78,13 +79,12 @@ template wire::FailureRef Controller::Claim(SessionId, const Session&, const std
                                             Time, Actions&);
 
 // After all that ends the session has been sent.
-void Controller::EndClaims(SessionId id, Time now, Actions& actions) {
-  std::optional<Owner> last_of;
-  const std::vector<size_t> ended = claims_.Close(id, last_of);
-  if (!last_of) return;
-  for (size_t worker : ended) ReplaceWorker(worker, *last_of, now, actions);
+void Controller::EndClaims(SessionId id, const Owner& owner, Time now, Actions& actions) {
+  const auto ended = claims_.Close(id, owner);
+  if (!ended) return;
+  for (size_t worker : *ended) ReplaceWorker(worker, owner, now, actions);
   CompileActions compiles;
-  compiles_.EndOwner(*last_of, now, compiles);
+  compiles_.EndOwner(owner, now, compiles);
   Take(compiles, actions);
 }
 
