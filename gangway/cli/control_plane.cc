@@ -101,6 +101,7 @@ absl::Status ControlPlane::StartController() {
   controller.welcome_max = options_.welcome_max;
   controller.absent_max = options_.absent_max;
   controller.on_event = options_.on_event;
+  controller.on_absent = options_.on_absent;
   controller.on_silent = options_.on_silent;
   controller.on_spare_wanted = options_.on_spare_wanted;
   controller.core.compiles.compilers = options_.compilers;

@@ -55,6 +55,9 @@ struct ControlPlaneOptions {
   std::function<void(uint64_t process_id)> on_silent;  // a process declared dead for its silence
   std::function<void(uint32_t compiler)> on_spare_wanted;  // its process is to be started
   std::function<void(const std::string&)> on_event;        // for people, one line each; on the loop
+  // The declared processes that are down: first of Start, then on the loop at each change; last an empty text, once all
+  // have come up.
+  std::function<void(const std::string&)> on_absent;
 };
 
 class ControlPlane {

@@ -25,7 +25,6 @@
 #include "gangway/base/heap.h"
 #include "gangway/base/host_memory.h"
 #include "gangway/base/lasting_error.h"
-#include "gangway/base/mutex.h"
 #include "gangway/base/shared_heap.h"
 #include "gangway/base/status.h"
 #include "gangway/base/thread.h"
@@ -36,7 +35,6 @@
 #include "gangway/cli/metrics.h"
 #include "gangway/cli/restart_policy.h"
 #include "gangway/cli/role_process.h"
-#include "gangway/cli/status_text.h"
 #include "gangway/cli/tool_link.h"
 #include "gangway/scheduler/service/scheduler_service.h"
 #include "gangway/transport/handshake/handshake.h"
@@ -47,56 +45,13 @@
 namespace gangway::cli {
 namespace {
 
-constexpr std::chrono::milliseconds kReadyCheckInterval{50};
-constexpr std::chrono::seconds kReadyCheckLimit{5};
+constexpr std::chrono::seconds kAskLimit{5};
 constexpr std::chrono::seconds kDrainLimit{3};  // below the supervisor's stop_limit for the head
 constexpr uint64_t kHeapBesideClients = uint64_t{256} << 20;  // of the head: arrays' books, traces
 constexpr std::chrono::milliseconds kRetryFirst{100}, kRetryMax{5000};
 constexpr std::chrono::seconds kSchedulerConnectLimit{30};
 constexpr std::chrono::hours kForever{24};         // the wait is then repeated
 constexpr std::chrono::seconds kSessionLimit{90};  // longer than a remote controller's own limit
-
-// Polls the head as a tool does, and announces the absent processes until all declared ones are up.
-class ReadyWatch {
- public:
-  ReadyWatch(std::string control_address, Access access)
-      : control_address_(std::move(control_address)),
-        access_(std::move(access)),
-        thread_("gw-ready", [this] { Run(); }) {}
-  ~ReadyWatch() {
-    {
-      MutexLock lock(mutex_);
-      stopping_ = true;
-      changed_.NotifyAll();
-    }
-    thread_.Join();
-  }
-
- private:
-  void Run() {
-    auto transport = OpenTransport(access_.tls);
-    if (!transport.ok()) return;
-    std::string announced;
-    while (true) {
-      auto status = AskStatus(**transport, control_address_, access_.token, kReadyCheckLimit);
-      const std::string absent = status.ok() ? Absent(*status) : "the controller";
-      if (absent.empty()) return Announce({.kind = Announcement::Kind::kReady});
-      if (absent != announced) Announce({.kind = Announcement::Kind::kWaiting, .text = absent});
-      announced = absent;
-      MutexLock lock(mutex_);
-      if (changed_.WaitFor(mutex_, kReadyCheckInterval,
-                           [this]() GANGWAY_NO_ANALYSIS { return stopping_; }))
-        return;
-    }
-  }
-
-  const std::string control_address_;
-  const Access access_;
-  Mutex mutex_;
-  CondVar changed_;
-  bool stopping_ GANGWAY_GUARDED_BY(mutex_) = false;
-  Thread thread_;
-};
 
 // Null if metrics are off.
 absl::StatusOr<std::unique_ptr<MetricsEndpoint>> ServeMetrics(const HeadOptions& options,
@@ -106,7 +61,7 @@ absl::StatusOr<std::unique_ptr<MetricsEndpoint>> ServeMetrics(const HeadOptions&
       options.metrics_port,
       [tools_address, access = options.access]() -> absl::StatusOr<wire::StatusReply> {
         GANGWAY_ASSIGN_OR_RETURN(auto transport, OpenTransport(access.tls));
-        return AskStatus(*transport, tools_address, access.token, kReadyCheckLimit);
+        return AskStatus(*transport, tools_address, access.token, kAskLimit);
       });
 }
 
@@ -120,7 +75,7 @@ absl::Status AwaitController(const char* name, const char* whom, transport::Tran
   const auto deadline = Clock::now() + std::chrono::seconds(limit_s);
   auto delay = kRetryFirst;
   while (!stop.WaitFor(std::chrono::milliseconds(0)) && !stop.leaving()) {
-    absl::Status status = Probe(transport, address, access.token, name, kReadyCheckLimit);
+    absl::Status status = Probe(transport, address, access.token, name, kAskLimit);
     if (status.ok()) return absl::OkStatus();
     if (!absl::IsUnavailable(status) && !absl::IsDeadlineExceeded(status)) return status;
     const std::string why(ExplainConnection(status, address, access.tls).message());
@@ -306,6 +261,10 @@ int RunHeadRole(HeadOptions options, const AccessFiles& files, const std::string
   options.on_silent = [](uint64_t process_id) {
     Announce({.kind = Announcement::Kind::kSilent, .text = absl::StrCat(process_id)});
   };
+  options.on_absent = [](const std::string& absent) {
+    Announce({.kind = absent.empty() ? Announcement::Kind::kReady : Announcement::Kind::kWaiting,
+              .text = absent});
+  };
   options.on_spare_wanted = [](uint32_t compiler) {
     Announce({.kind = Announcement::Kind::kWanted, .text = absl::StrCat("compiler", compiler)});
   };
@@ -318,10 +277,7 @@ int RunHeadRole(HeadOptions options, const AccessFiles& files, const std::string
   spdlog::info("front door at {}, control at {}", (*head)->front_door_address(),
                (*head)->control_address());
   Announce({.kind = Announcement::Kind::kListening, .text = tools_address});
-  {
-    ReadyWatch watch(tools_address, *access);
-    WaitForStop();
-  }
+  WaitForStop();
   (*head)->Drain(kDrainLimit);
   head->reset();
   return 0;
@@ -407,7 +363,7 @@ int RunFrontDoorRole(const FrontDoorRoleOptions& options) {
   auto transport = OpenTransport(access->tls);
   if (!transport.ok()) return FailRole(transport.status());
   const absl::Status there =
-      Probe(**transport, options.connect, access->token, "gangway run", kReadyCheckLimit);
+      Probe(**transport, options.connect, access->token, "gangway run", kAskLimit);
   if (!there.ok()) return FailRole(ExplainConnection(there, options.connect, access->tls));
   const char* token = std::getenv("GANGWAY_TOKEN");
   ClientOptions client;

@@ -56,8 +56,10 @@ void Controller::Step(Event event, Time now, Actions& actions) {
   } else if (auto* up = std::get_if<CompilerUp>(&event)) {
     compiler_process_ids_[up->compiler] = up->process_id;
     compiles_.OnCompilerUp(up->compiler, now, compiles);
+    actions.presence_changed = true;
   } else if (auto* down = std::get_if<CompilerDown>(&event)) {
     compiles_.OnCompilerDown(down->compiler, now, compiles);
+    actions.presence_changed = true;
   } else if (auto* result = std::get_if<FromCompiler>(&event)) {
     OnCompileResult(result->compiler, result->result, now, actions);
   } else if (auto* refused = std::get_if<CompileNotSent>(&event)) {

@@ -133,7 +133,8 @@ struct Actions {
   std::vector<uint32_t> start_compilers;  // spares
   std::vector<std::string> notices;       // for people
   std::vector<std::pair<SessionId, wire::Failure>>
-      ended;  // by the controller, and why; their links are to be closed
+      ended;                      // by the controller, and why; their links are to be closed
+  bool presence_changed = false;  // of a declared process: it has come up, or gone down
 };
 
 class Controller {
@@ -154,8 +155,9 @@ class Controller {
   // Names of the schedulers and undrained workers that are down or about to leave; empty if none. Not those that an
   // owner other than this has claimed.
   std::string AbsentWorkers(const Owner& owner = {}) const;
-  // Whether all declared processes are up: workers, drained ones too, separate schedulers and a compiler.
-  bool AllUp() const;
+  // Names of the declared processes that are down: separate schedulers, the first 16 workers, drained ones too, and how
+  // many more, and the compiler; empty if none. Actions::presence_changed says when to look again.
+  std::string AbsentProcesses() const;
   // Whether one of these workers has not been up since the start.
   bool AwaitsFirstStart() const;
   // Whether one of them is being replaced after its owner's last session, which was not before `since`.

@@ -596,6 +596,7 @@ TEST_F(RemoteSchedulerTest, AnIslandWhoseSchedulerGoesIsLostAndNothingElse_ER1_E
   EXPECT_EQ(Await({11})->code(), 0);
   EXPECT_THAT(controller_->AbsentWorkers(),
               testing::AllOf(HasSubstr("island0/scheduler"), HasSubstr("island0/worker1")));
+  EXPECT_EQ(controller_->AbsentProcesses(), "island0/scheduler, island0/worker0, island0/worker1");
   wire::StatusReply status;
   controller_->FillStatus(now_, status);
   EXPECT_FALSE(status.schedulers(0).up());
@@ -970,6 +971,40 @@ TEST_F(ControllerTest, CallbacksNestToALimit) {
   plain.result.set_request(requests_.back().request());
   Step(std::move(plain));
   EXPECT_NE(call(4, 6), 0u) << "a program without callbacks";
+}
+
+TEST_F(ControllerTest, WhatIsAbsentIsNamedAndEachChangeIsSaid) {
+  const std::string all = "island0/worker0, island0/worker1, island1/worker0, island1/worker1";
+  EXPECT_EQ(controller_->AbsentProcesses(), all);
+  Step(CompilerDown{});
+  EXPECT_TRUE(actions_.presence_changed);
+  EXPECT_EQ(controller_->AbsentProcesses(), all + ", the compiler");
+  Step(CompilerUp{2});
+  EXPECT_TRUE(actions_.presence_changed);
+  for (uint32_t i = 0; i < 4; ++i) {
+    BringUp(i / 2, i % 2, 1);
+    EXPECT_TRUE(actions_.presence_changed);
+  }
+  EXPECT_EQ(controller_->AbsentProcesses(), "");
+  BringUp(1, 0, 1);  // its scheduler repeats what it has said
+  EXPECT_FALSE(actions_.presence_changed);
+  Have(1, {0});
+  EXPECT_FALSE(actions_.presence_changed);
+  LoseWorker(1, 0, 1);
+  EXPECT_TRUE(actions_.presence_changed);
+  EXPECT_EQ(controller_->AbsentProcesses(), "island1/worker0");
+}
+
+TEST(AbsentProcessesTest, ManyWorkersAreCounted) {
+  ControllerConfig config;
+  for (uint32_t i = 0; i < 4096; ++i) {
+    wire::Worker& worker = config.workers.emplace_back();
+    worker.set_index(i);
+    worker.add_devices(i);
+  }
+  const std::string absent = Controller(config).AbsentProcesses();
+  EXPECT_THAT(absent, testing::StartsWith("island0/worker0, island0/worker1, "));
+  EXPECT_THAT(absent, testing::EndsWith("island0/worker15, 4080 more workers, the compiler"));
 }
 
 TEST_F(ControllerTest, AWorkerThatLeavesIsAnsweredAndItsPlaceIsOpenToTheNext) {

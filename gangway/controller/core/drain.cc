@@ -8,6 +8,11 @@
 #include "gangway/wire/failure.h"
 
 namespace gangway::controller {
+namespace {
+
+constexpr size_t kAbsentWorkersNamed = 16;
+
+}  // namespace
 
 std::optional<wire::Failure> Controller::CheckDrain(const wire::DrainRequest& request) const {
   auto meant = [&request](const WorkerInfo& worker) {
@@ -33,10 +38,19 @@ std::string Controller::AbsentWorkers(const Owner& owner) const {
   return absent;
 }
 
-bool Controller::AllUp() const {
-  return compiles_.compiler_up(0) && AbsentSchedulers().empty() &&
-         std::all_of(workers_.begin(), workers_.end(),
-                     [](const WorkerInfo& worker) { return worker.up; });
+std::string Controller::AbsentProcesses() const {
+  std::string absent = AbsentSchedulers();
+  auto add = [&absent](const auto&... parts) {
+    absl::StrAppend(&absent, absent.empty() ? "" : ", ", parts...);
+  };
+  size_t workers = 0;
+  for (const WorkerInfo& worker : workers_) {
+    if (worker.up || ++workers > kAbsentWorkersNamed) continue;
+    add("island", worker.declared.island(), "/worker", worker.declared.index());
+  }
+  if (workers > kAbsentWorkersNamed) add(workers - kAbsentWorkersNamed, " more workers");
+  if (!compiles_.compiler_up(0)) add("the compiler");
+  return absent;
 }
 
 bool Controller::AwaitsFirstStart() const {

@@ -211,6 +211,7 @@ void Controller::OnWorkerState(wire::WorkerState& state, Time now, Actions& acti
   if (it->up && state.up() && it->declared.incarnation() == incarnation) return;
   if (it->replaced == incarnation) return;  // this process is done with, and all have been told
   it->up = state.up();
+  actions.presence_changed = true;
   it->leaving = false;
   it->failure.reset();
   if (state.has_failure()) wire::Clip(*state.mutable_failure());

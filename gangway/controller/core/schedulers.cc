@@ -35,6 +35,7 @@ void Controller::OnSchedulerUp(const SchedulerUp& up, Actions& actions) {
   if (up.island >= islands_.size() || !islands_[up.island].remote) return;
   IslandState& island = islands_[up.island];
   island.up = true;
+  actions.presence_changed = true;
   island.process_id = up.process_id;
   island.waiting.clear();
   for (wire::IslandItem& item : island.held)
@@ -50,6 +51,7 @@ void Controller::OnSchedulerDown(const SchedulerDown& down, Time now, Actions& a
   }
   IslandState& island = islands_[down.island];
   island.up = false;
+  actions.presence_changed = true;
   for (const auto& [id, load] : island.loads) *island.held.emplace_back().mutable_load() = load;
   AdmitAgain(down.island);
   wire::Failure lost = wire::MakeFailure(

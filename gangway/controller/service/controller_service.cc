@@ -79,6 +79,7 @@ ControllerService::ControllerService(EventLoop* loop, ControllerOptions options)
     if (island < islands_.size()) islands_[island].remote = true;
   }
   if (options_.latency_request) latency_.Use(loop_);
+  OnPresence();
   pulse_ = std::make_unique<Pulse>(
       loop_, [this](Clock::time_point now, Clock::duration still) { OnPulse(now, still); });
   loop_->AddRoundEnd([this, alive = alive_] {
@@ -418,14 +419,19 @@ void ControllerService::OnClosed(wire::Role role, uint64_t key, const absl::Stat
 
 void ControllerService::OnStatusRequest(uint64_t tool, const wire::StatusRequest& request) {
   const uint64_t limit_ms = std::min(request.ready_limit_ms(), kReadyLimitMaxMs);
-  if (limit_ms == 0 || core_.AllUp()) return Probe({.link = tools_[tool]});
+  if (limit_ms == 0 || core_.AbsentProcesses().empty()) return Probe({.link = tools_[tool]});
   awaiting_ready_.insert(tool);
   loop_->PostAt(Clock::now() + std::chrono::milliseconds(limit_ms), [this, alive = alive_, tool] {
     if (*alive && awaiting_ready_.erase(tool) != 0) Probe({.link = tools_[tool]});
   });
 }
 
-void ControllerService::AnswerReady() {
+void ControllerService::OnPresence() {
+  if (started_up_ && awaiting_ready_.empty()) return;
+  const std::string absent = core_.AbsentProcesses();
+  if (!std::exchange(started_up_, started_up_ || absent.empty()) && options_.on_absent)
+    options_.on_absent(absent);
+  if (!absent.empty()) return;
   for (const uint64_t tool : std::exchange(awaiting_ready_, {})) Probe({.link = tools_[tool]});
 }
 
@@ -537,7 +543,7 @@ void ControllerService::Step(Event event, uint64_t batch) {
     if (options_.on_spare_wanted) options_.on_spare_wanted(spare);
   for (auto& [session, why] : actions.ended) ended_.emplace_back(session, wire::ToStatus(why));
   if (drained_ && core_.node_count() == 0) FinishDrain();
-  if (!awaiting_ready_.empty() && core_.AllUp()) AnswerReady();
+  if (actions.presence_changed) OnPresence();
   Arm();
 }
 

@@ -50,6 +50,9 @@ struct ControllerOptions {
   // A spare compiler has work: its process is to be started. 1 is the first spare.
   std::function<void(uint32_t compiler)> on_spare_wanted;
   std::function<void(const std::string& event)> on_event;  // one log line per event; may be empty
+  // The declared processes that are down, for people: first of the constructor, then at each change, and last an empty
+  // text, once all have come up. May be empty.
+  std::function<void(const std::string& absent)> on_absent;
 };
 
 class ControllerService {
@@ -176,7 +179,7 @@ class ControllerService {
   std::chrono::milliseconds AbsenceMax(Clock::time_point now, const Seen& seen) const;
   void SendWelcome(SessionId session, ClientLink& client);
   void OnStatusRequest(uint64_t tool, const wire::StatusRequest& request);
-  void AnswerReady();
+  void OnPresence();
   void OnUsage(uint32_t island, const wire::Usage& usage);
   void FinishStatus(uint64_t probe);
   void Probe(StatusQuery query);
@@ -222,7 +225,8 @@ class ControllerService {
   // that the links to all islands share them.
   absl::flat_hash_map<ExecutableId, Program> programs_;
   std::map<uint64_t, std::shared_ptr<transport::Link>> tools_;
-  std::set<uint64_t> awaiting_ready_;  // tools that are answered once all declared processes are up
+  bool started_up_ = false;            // all declared processes have been up at a time
+  std::set<uint64_t> awaiting_ready_;  // tools that are answered once they are
   std::map<uint64_t, StatusQuery> queries_;
   std::vector<std::pair<SessionId, absl::Status>>
       ended_;  // sessions whose links are closed once they know why
