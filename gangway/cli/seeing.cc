@@ -99,7 +99,7 @@ int Why(const SeeingOptions& options) {
                            });
   if (!asked.ok()) return Fail("why", asked);
   Arrange(reply, *scope);
-  const std::string text = options.json ? WhyJson(reply) + "\n" : WhyText(reply);
+  const std::string text = options.json ? WhyJson(reply) + "\n" : WhyText(reply, *scope);
   fwrite(text.data(), 1, text.size(), stdout);
   return 0;
 }

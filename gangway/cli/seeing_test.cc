@@ -201,12 +201,52 @@ TEST(WhyTextTest, SaysWhatWaitsHowLongAndForWhom) {
             "gang 7, call (step at train.py:42) of session 2, waits behind gang 5 (train at "
             "other.py:7) of session 1, which comes first on device 3, for 2.5 s");
   wire::WhyReply reply;
-  EXPECT_EQ(WhyText(reply), "nothing waits\n");
+  EXPECT_EQ(WhyText(reply, {}), "nothing waits\n");
   *reply.add_waits() = wait;
   EXPECT_THAT(WhyJson(reply), HasSubstr(R"("reason":"earlier_gang")"));
   EXPECT_THAT(WhyJson(reply), HasSubstr(R"("source":"train.py:42")"));
   EXPECT_THAT(WhyJson(reply), HasSubstr(R"("for_source":"other.py:7")"));
-  EXPECT_THAT(WhyText(reply), Not(HasSubstr("nothing")));
+  EXPECT_THAT(WhyText(reply, {}), Not(HasSubstr("nothing")));
+}
+
+// A hundred calls of one program in a queue, with one of another among them.
+wire::WhyReply Queue() {
+  wire::WhyReply reply;
+  for (uint64_t gang = 5; gang < 106; ++gang) {
+    wire::Wait& wait = *reply.add_waits();
+    wait.set_kind("call");
+    wait.set_gang(gang);
+    wait.set_session(2);
+    wait.set_program(gang == 9 ? "other" : "step");
+    wait.set_reason(wire::Wait::REASON_EARLIER_GANG);
+    wait.set_waited_ms(9000 - 10 * gang);
+    wait.add_devices(3);
+    wait.set_for_gang(gang - 1);
+    wait.set_for_session(2);
+  }
+  return reply;
+}
+
+TEST(WhyTextTest, OfWaitsThatAreAlikeTheFirstAreShownAndTheRestCounted) {
+  auto line = [](int gang, const char* program, const char* seconds) {
+    return absl::StrCat("gang ", gang, ", call (", program, ") of session 2, waits behind gang ",
+                        gang - 1, " of session 2, which comes first on device 3, for ", seconds,
+                        " s\n");
+  };
+  EXPECT_EQ(WhyText(Queue(), {}),
+            absl::StrCat(line(5, "step", "8.9"), line(6, "step", "8.9"), line(7, "step", "8.9"),
+                         "  and 97 more such waits (gangs 8 to 105), the longest for 8.9 s\n",
+                         line(9, "other", "8.9")));
+}
+
+TEST(WhyTextTest, AChainIsShownWhole) {
+  for (bool of_array : {false, true}) {
+    wire::WhyRequest scope;
+    if (of_array) scope.set_array(1);
+    if (!of_array) scope.set_gang(105);
+    const std::string text = WhyText(Queue(), scope);
+    EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 101);
+  }
 }
 
 TEST(WhyTextTest, AGangThatWaitsForItsTurnInTheRuntimeNamesTheOneBeforeIt) {

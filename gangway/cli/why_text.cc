@@ -2,6 +2,9 @@
 #include "gangway/cli/why_text.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <map>
+#include <span>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -15,6 +18,8 @@ namespace gangway::cli {
 namespace {
 
 using wire::Wait;
+
+constexpr size_t kAlikeShown = 3;
 
 template <typename List>
 std::string Names(const List& list, const char* prefix = "") {
@@ -115,6 +120,39 @@ std::string Reason(const Wait& wait) {
   }
 }
 
+// Equal for waits of one program and session that wait for the same reason at the same place.
+std::string KeyOf(const Wait& wait) {
+  return absl::StrCat(wait.kind(), "\n", wait.session(), "\n", wait.program(), "\n", wait.source(),
+                      "\n", wait.reason(), "\n", wait.collective(), "\n", Names(wait.workers()),
+                      "\n", Names(wait.devices()));
+}
+
+// Each in the order of its first wait.
+std::vector<std::vector<const Wait*>> Groups(const wire::WhyReply& reply,
+                                             const wire::WhyRequest& scope) {
+  const bool is_chain = scope.gang() != 0 || scope.array() != 0;
+  std::vector<std::vector<const Wait*>> groups;
+  std::map<std::string, size_t> known;
+  for (const Wait& wait : reply.waits()) {
+    const auto [group, is_new] = known.try_emplace(KeyOf(wait), groups.size());
+    if (is_new || is_chain) groups.emplace_back();
+    (is_chain ? groups.back() : groups[group->second]).push_back(&wait);
+  }
+  return groups;
+}
+
+std::string MoreText(std::span<const Wait* const> waits) {
+  uint64_t first = UINT64_MAX, last = 0, longest_ms = 0;
+  for (const Wait* wait : waits) {
+    first = std::min(first, wait->gang());
+    last = std::max(last, wait->gang());
+    longest_ms = std::max(longest_ms, wait->waited_ms());
+  }
+  return absl::StrCat("  and ", waits.size(), " more such waits",
+                      first == 0 ? "" : absl::StrCat(" (gangs ", first, " to ", last, ")"),
+                      ", the longest for ", wire::SecondsText(longest_ms), "\n");
+}
+
 // `name` without its first `prefix` characters, in lower case.
 std::string EnumText(const std::string& name, size_t prefix) {
   std::string text = name.size() > prefix ? name.substr(prefix) : "";
@@ -200,10 +238,16 @@ std::string WaitText(const Wait& wait) {
   return text;
 }
 
-std::string WhyText(const wire::WhyReply& reply) {
+std::string WhyText(const wire::WhyReply& reply, const wire::WhyRequest& scope) {
   std::string text;
   for (const std::string& remark : reply.remarks()) absl::StrAppend(&text, remark, "\n");
-  for (const Wait& wait : reply.waits()) absl::StrAppend(&text, WaitText(wait), "\n");
+  for (const std::vector<const Wait*>& alike : Groups(reply, scope)) {
+    // A line for one more would be no shorter.
+    const size_t shown = alike.size() > kAlikeShown + 1 ? kAlikeShown : alike.size();
+    for (size_t i = 0; i < shown; ++i) absl::StrAppend(&text, WaitText(*alike[i]), "\n");
+    if (shown < alike.size())
+      absl::StrAppend(&text, MoreText({&alike[shown], alike.size() - shown}));
+  }
   if (reply.left_out() != 0) absl::StrAppend(&text, "and ", reply.left_out(), " more\n");
   for (const std::string& missing : reply.missing())
     absl::StrAppend(&text, missing, " did not answer\n");

@@ -18,7 +18,9 @@ absl::StatusOr<wire::WhyRequest> ParseScope(const std::vector<std::string>& word
 void Arrange(wire::WhyReply& reply, const wire::WhyRequest& scope);
 
 std::string WaitText(const wire::Wait& wait);  // one line, without a newline
-std::string WhyText(const wire::WhyReply& reply);
+// Of waits that differ in their numbers only, the first three and how many more, except in the chain of a gang or an
+// array.
+std::string WhyText(const wire::WhyReply& reply, const wire::WhyRequest& scope);
 std::string WhyJson(const wire::WhyReply& reply);  // one line
 
 }  // namespace gangway::cli
