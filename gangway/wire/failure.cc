@@ -7,11 +7,11 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/failure_record.h"
 #include "gangway/base/shown_name.h"
 
 namespace gangway::wire {
 namespace {
-constexpr char kPayload[] = "gangway/failure";
 
 bool IsContinuation(char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; }
 
@@ -53,14 +53,14 @@ FailureRef Share(Failure failure) { return std::make_shared<const Failure>(std::
 absl::Status ToStatus(const Failure& failure) {
   if (failure.code() == 0) return absl::OkStatus();
   absl::Status status(static_cast<absl::StatusCode>(failure.code()), ToText(failure));
-  status.SetPayload(kPayload, absl::Cord(failure.SerializeAsString()));
+  status.SetPayload(kFailureRecord, absl::Cord(failure.SerializeAsString()));
   return status;
 }
 
 Failure ToFailure(const absl::Status& status) {
   Failure failure;
   if (status.ok()) return failure;
-  if (auto payload = status.GetPayload(kPayload)) {
+  if (auto payload = status.GetPayload(kFailureRecord)) {
     if (failure.ParseFromString(std::string(*payload)) && failure.code() != 0) {
       TakeContext(status, failure);
       return failure;

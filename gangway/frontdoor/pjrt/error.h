@@ -1,5 +1,5 @@
 // Errors of the C API, and the guard around every function of its table: a caller's mistake is an error that names the
-// function, never undefined behaviour, as far as the API lets one detect it.
+// function, never undefined behaviour, as far as the API lets one detect it. An error of the cluster names none.
 //
 // Threading: any thread.
 #ifndef GANGWAY_FRONTDOOR_PJRT_ERROR_H_
@@ -14,6 +14,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "pjrt_c_api.h"
+
+#include "gangway/base/failure_record.h"
 
 struct PJRT_Error {
   absl::StatusCode code;
@@ -66,6 +68,8 @@ PJRT_Error* Guard(const char* name, size_t size, Args* args, Function function) 
   }
   if (status.ok()) [[likely]]
     return nullptr;
+  // A user who wrote np.asarray(x) knows no function of this API: what the cluster says is told as it is.
+  if (status.GetPayload(kFailureRecord)) return ToError(status);
   return ToError(absl::Status(status.code(), absl::StrCat(name, ": ", status.message())));
 }
 
