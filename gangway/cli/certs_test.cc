@@ -271,6 +271,24 @@ TEST_F(LinksTest, AWorkerIsNotTakenForAController_SE1) {
   listener_.reset();
 }
 
+TEST_F(LinksTest, ACertificateIsSuspectedOnlyWhereAProcessWasReached) {
+  ASSERT_TRUE(MakeCerts({.folder = folder_ + "/other", .hosts = {"127.0.0.1"}}).ok());
+  auto stranger = *OpenTransport(folder_ + "/other");
+  const std::string address = listener_->address();
+  auto why = [&](transport::Transport& from) {
+    auto link = from.Connect(address, {.executor = &loop_}, kLimit);
+    return std::string(ExplainConnection(link.status(), address, "the folder").message());
+  };
+  const std::string strange = why(*stranger);
+  EXPECT_TRUE(absl::StrContains(strange, "is not from that cluster's CA")) << strange;
+  listener_.reset();
+  for (transport::Transport* from : {stranger.get(), head_.get()}) {
+    const std::string gone = why(*from);
+    EXPECT_TRUE(absl::StrContains(gone, "no process was reached at " + address)) << gone;
+    EXPECT_FALSE(absl::StrContains(gone, "CA")) << gone;
+  }
+}
+
 // Every address has the same name in these certificates, but of one cluster only.
 TEST_F(LinksTest, PeersOfAClusterForAnyHostExpectItsNameAtEveryAddress_SE1) {
   CertsOptions any = {.folder = folder_ + "/any", .any_host = true};

@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 #include "gangway/base/private_file.h"
@@ -11,6 +12,18 @@
 #include "gangway/transport/tls/revocations.h"
 
 namespace gangway::transport {
+namespace {
+
+// Of a connection that ended before TLS began. gRPC tells it by these words only.
+bool WasReached(absl::string_view message) {
+  for (const char* words : {"Failed to connect to remote host", "DNS resolution failed",
+                            "no process accepted a link"}) {
+    if (absl::StrContains(message, words)) return false;
+  }
+  return true;
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<Transport>> OpenTransport(const std::string& tls,
                                                          std::chrono::milliseconds silence_max) {
@@ -41,7 +54,13 @@ absl::StatusOr<std::unique_ptr<Transport>> OpenTransport(const std::string& tls,
 
 absl::Status ExplainConnection(const absl::Status& status, const std::string& address,
                                const std::string& tls) {
-  if (!absl::IsUnavailable(status) || tls.empty()) return status;
+  if (!absl::IsUnavailable(status)) return status;
+  if (!WasReached(status.message())) {
+    return absl::UnavailableError(absl::StrCat("no process was reached at ", address, " (",
+                                               std::string(status.message()),
+                                               "): start it, or correct the address"));
+  }
+  if (tls.empty()) return status;
   return absl::UnavailableError(absl::StrCat(
       "cannot connect over TLS to ", address, " (", std::string(status.message()),
       "): if a controller runs there, the certificate in ", tls,

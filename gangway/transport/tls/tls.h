@@ -21,7 +21,8 @@ namespace gangway::transport {
 absl::StatusOr<std::unique_ptr<Transport>> OpenTransport(
     const std::string& tls, std::chrono::milliseconds silence_max = GrpcOptions().silence_max);
 
-// Adds the likely causes, and what to do, to a failed connection: TLS itself does not report them.
+// Adds the likely causes, and what to do, to a failed connection. TLS itself does not report them; they are not its own
+// where no process was reached.
 absl::Status ExplainConnection(const absl::Status& status, const std::string& address,
                                const std::string& tls);
 
