@@ -35,6 +35,7 @@ constexpr int kSendRounds = 4;
 constexpr int kSendsAtOnce = 4;
 constexpr std::chrono::microseconds kSendInterval{100};
 constexpr int kBurstOps = 256;  // of which a burst is sent without waiting for the interval's end
+constexpr std::chrono::seconds kSilenceTold{2};  // of the controller; a busy one answers sooner
 // Unsent programs and operations: more than the controller accepts of one session's programs.
 constexpr size_t kWaitingBytesMax = size_t{2} << 30;
 // Calls `done` with the first failure of `count` calls, at the last of them, which come one at a time.
@@ -158,6 +159,7 @@ void ClientImpl::OnWelcome(const wire::HelloReply& reply) {
       MutexLock lock(mutex_);
       if (lost_.ok()) Abandon(upload, why);
     };
+    options.suspicion = [this] { return SilenceOfController(); };
     options.on_host_callback = [this](wire::HostCallback callback, HostCallbacks::Reply reply) {
       host_callbacks_.Add(std::move(callback), std::move(reply));
     };
@@ -475,6 +477,16 @@ bool ClientImpl::AwaitsAnswer() const {
 
 bool ClientImpl::AwaitsController() const {
   return options_.controller_silence_max.count() > 0 && AwaitsAnswer();
+}
+
+// Workers whose controller's host is cut off end themselves, which may be seen before the controller's own silence has
+// lasted long enough.
+std::string ClientImpl::SilenceOfController() const {
+  const auto silent =
+      std::chrono::duration_cast<std::chrono::seconds>(control_watch_.silent_for(Clock::now()));
+  if (silent < kSilenceTold) return "";
+  return absl::StrCat("the controller at ", options_.controller_address,
+                      " does not answer either, for ", silent.count(), " s");
 }
 
 void ClientImpl::WatchController() {

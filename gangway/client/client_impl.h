@@ -191,6 +191,7 @@ class ClientImpl final : public Client {
   void OnWatch() GANGWAY_EXCLUDES(mutex_);
   // Loses the session if the controller is silent; else asks it for a sign of life, if it has answered the last one.
   void WatchController() GANGWAY_EXCLUDES(mutex_);
+  std::string SilenceOfController() const;
   bool AwaitsAnswer() const GANGWAY_REQUIRES(mutex_);
   bool AwaitsController() const GANGWAY_REQUIRES(mutex_);
   // Tells the latency request whether something is under way.

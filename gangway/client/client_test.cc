@@ -582,6 +582,18 @@ TEST(ControlWatchTest, TM1_OnlySilenceAfterAQuestionCounts) {
   EXPECT_EQ(look(120, 60), Verdict::kSilent);
 }
 
+TEST(ControlWatchTest, SilenceLastsFromTheQuestionToTheAnswerWhileItIsLookedAt) {
+  using std::chrono::seconds;
+  ControlWatch watch(seconds(10), seconds(1));
+  const Clock::time_point began{seconds(1000)};
+  EXPECT_EQ(watch.silent_for(began), seconds(0));
+  for (int second = 0; second <= 3; ++second) watch.Look(began + seconds(second), 0);
+  EXPECT_EQ(watch.silent_for(began + seconds(4)), seconds(4));
+  EXPECT_EQ(watch.silent_for(began + seconds(60)), seconds(0)) << "an answer may lie unread";
+  watch.Heard();
+  EXPECT_EQ(watch.silent_for(began + seconds(4)), seconds(0));
+}
+
 // What a client has not read, because it stood still, is no silence; what was silence before remains so.
 TEST(ControlWatchTest, TM1_AClientThatStandsStillNoticesSilenceLaterByNoMoreThanThat) {
   using Verdict = ControlWatch::Verdict;

@@ -38,6 +38,11 @@ class ControlWatch {
     return now - since_ < silence_max_ ? Verdict::kWait : Verdict::kSilent;
   }
 
+  // How long a question has had no answer, as far as the looks can tell; 0: none is open.
+  Clock::duration silent_for(Clock::time_point now) const {
+    return asked_ && now - looked_ <= 2 * interval_ ? now - since_ : Clock::duration();
+  }
+
  private:
   const std::chrono::milliseconds silence_max_;
   const std::chrono::milliseconds interval_;

@@ -27,12 +27,17 @@ void Released(Push& push) {
   if (push.released) std::exchange(push.released, nullptr)();
 }
 
+// `suspicion`: another reason, which a retry would meet again; empty: none is known.
 absl::Status LostStatus(const wire::Worker& worker, const std::string& what,
-                        const absl::Status& why) {
+                        const absl::Status& why, const std::string& suspicion = "") {
   wire::Failure failure = wire::MakeFailure(
       absl::StatusCode::kDataLoss,
-      absl::StrCat(what, " of ", WorkerName(worker), " was lost: ", std::string(why.message())),
-      "Retry: the arrays of a worker that is still up are not lost with its data stream.");
+      absl::StrCat(what, " of ", WorkerName(worker), " was lost: ", std::string(why.message()),
+                   suspicion.empty() ? "" : "; ", suspicion),
+      suspicion.empty()
+          ? "Retry: the arrays of a worker that is still up are not lost with its data stream."
+          : "Look at the controller's host and the network to it; if it does not come back, the "
+            "session is lost with its arrays.");
   failure.set_worker(WorkerName(worker));
   failure.set_incarnation(worker.incarnation());
   return wire::ToStatus(failure);
@@ -245,9 +250,7 @@ void DataLinks::OnFrame(WorkerKey key, const std::shared_ptr<Attempt>& attempt, 
       return Lost(key, attempt, wire::ToStatus(frame.hello_reply().failure()));
     OnGreeted(to, *attempt, frame.hello_reply());
     // The worker may have answered on an earlier link.
-    if (to.hellos > 1)
-      options_.on_lost(
-          key, LostStatus(to.worker, "The data stream", absl::UnavailableError("it broke")));
+    if (to.hellos > 1) options_.on_lost(key, StreamLost(to, absl::UnavailableError("it broke")));
     return Pump(key);
   }
   if (frame.has_heartbeat()) {
@@ -332,6 +335,11 @@ bool DataLinks::SendWords(WorkerLink& to) {
   return true;
 }
 
+absl::Status DataLinks::StreamLost(const WorkerLink& to, const absl::Status& why) const {
+  return LostStatus(to.worker, "The data stream", why,
+                    options_.suspicion ? options_.suspicion() : "");
+}
+
 void DataLinks::Lost(WorkerKey key, const std::shared_ptr<Attempt>& attempt, absl::Status why,
                      bool silent) {
   WorkerLink& to = workers_[key];
@@ -355,7 +363,7 @@ void DataLinks::Lost(WorkerKey key, const std::shared_ptr<Attempt>& attempt, abs
   };
   to.active.ForEach(must_be_sent);
   std::for_each(to.waiting.begin(), to.waiting.end(), must_be_sent);
-  const absl::Status status = LostStatus(to.worker, "The data stream", why);
+  const absl::Status status = StreamLost(to, why);
   const auto now = Clock::now();
   ++to.failures;
   for (uint64_t upload : lost) options_.on_upload_lost(upload, status);
@@ -435,8 +443,7 @@ void DataLinks::Look(WorkerKey key, Clock::time_point now, Clock::duration stood
     if (attempt != nullptr && attempt->silence.IsTooLong(now, kWelcomeMax))
       Lost(key, attempt, silent_for(kWelcomeMax));
     if (now - to.down_since < kDownMax) return;
-    return GiveUp(key, LostStatus(to.worker, "The data stream",
-                                  absl::UnavailableError("it cannot be opened")));
+    return GiveUp(key, StreamLost(to, absl::UnavailableError("it cannot be opened")));
   }
   NoteProgress(*attempt, now);
   if (attempt->silence.IsTooLong(now, kSilenceMax))

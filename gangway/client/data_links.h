@@ -109,6 +109,8 @@ class DataLinks {
         on_host_callback;
     // Not all bytes of the upload will arrive.
     std::function<void(uint64_t upload, const absl::Status& why)> on_upload_lost;
+    // What else may be wrong when a stream is lost, as a sentence; empty: nothing is known. May be null.
+    std::function<std::string()> suspicion;
   };
 
   // Destroyed after Close(), and after the loop has stopped.
@@ -228,6 +230,7 @@ class DataLinks {
   void Dialed(WorkerKey key, const std::shared_ptr<Attempt>& attempt,
               absl::StatusOr<std::shared_ptr<transport::Link>> link);
   void OnFrame(WorkerKey key, const std::shared_ptr<Attempt>& attempt, wire::Frame frame);
+  absl::Status StreamLost(const WorkerLink& to, const absl::Status& why) const;
   // `silent`: so what has not begun does not wait for the next link either.
   void Lost(WorkerKey key, const std::shared_ptr<Attempt>& attempt, absl::Status why,
             bool silent = false);
