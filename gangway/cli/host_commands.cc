@@ -52,27 +52,17 @@ void AddCerts(CLI::App& app, CertsOptions& certs, int& result) {
 namespace {
 
 // The shape of the cluster, and where it is reached.
-void AddShape(CLI::App* command, ControllerOptions& options) {
-  command->add_option("--islands", options.islands, "groups of workers that share a fast network")
-      ->check(CLI::Range(1, 4096))
-      ->capture_default_str();
-  command->add_option("--workers", options.workers, "per island")
-      ->check(CLI::Range(1, 4096))
-      ->capture_default_str();
-  command->add_option("--devices", options.devices, "per worker")
-      ->check(CLI::Range(1, 4096))
-      ->capture_default_str();
+void AddCluster(CLI::App* command, ControllerOptions& options) {
+  AddShape(command, options);
+  for (const char* count : {"--islands", "--workers", "--devices"})
+    command->get_option(count)->check(CLI::Range(1, 4096));
   command->add_option("--listen", options.listen,
                       "HOST:PORT for workers and clients; 0.0.0.0: all addresses, which needs "
                       "--tls; port 0: any free one (default: 127.0.0.1:38601)");
   command->add_option("--host", options.host,
                       "where others reach this host (default: that of --listen, or this host's "
                       "address)");
-  command
-      ->add_option("--port", options.port,
-                   "of JAX's front door on this host, and of the state folder; 0: any free one "
-                   "(default: GANGWAY_PORT, or 38600)")
-      ->check(CLI::Range(0, 65535));
+  AddFrontDoorPort(command, options.port);
 }
 
 // What each worker has.
@@ -90,12 +80,7 @@ void AddWorkers(CLI::App* command, ClusterConfig& cluster) {
                    "bytes per device, as 1GB; 0: no limit (default: what the device says, or a "
                    "part of its host's)")
       ->transform(size);
-  command
-      ->add_option("--head-memory", cluster.head_memory_bytes,
-                   "that the controller holds for clients, as 4GB (default: a quarter of this "
-                   "machine's)")
-      ->transform(size)
-      ->check(CLI::PositiveNumber);
+  AddHeadMemory(command, cluster.head_memory_bytes);
   AddDeviceMemory(command, cluster.device_memory);
   command->add_option("--threads", cluster.threads, "of XLA CPU's thread pool in every worker")
       ->check(CLI::Range(1, 4096))
@@ -108,7 +93,7 @@ void AddController(CLI::App& app, ControllerOptions& options, WaitLimits& waits,
   CLI::App* command = app.add_subcommand(
       "controller", "run controller, schedulers, compiler and front door of a cluster over hosts");
   CLI::App* declaring = command->add_option_group("declaring", "the cluster, without a file");
-  AddShape(declaring, options);
+  AddCluster(declaring, options);
   AddWorkers(declaring, options.cluster);
   AddCompilers(declaring, options.cluster.compilers);
   AddCollectives(declaring, options.cluster.collectives);
@@ -118,8 +103,7 @@ void AddController(CLI::App& app, ControllerOptions& options, WaitLimits& waits,
                                             "the file that declares the cluster, instead");
   for (CLI::Option* option : declaring->get_options()) config->excludes(option);
   AddTls(command, options.tls);
-  command->add_option("--state-dir", options.state_root,
-                      "default: GANGWAY_STATE_DIR, or ~/.gangway");
+  AddStateDir(command, options.state_root);
   command->add_option("--address-file", options.address_file,
                       "gets the controller's HOST:PORT when it listens, for workers and clients");
   command
@@ -144,8 +128,20 @@ void AddController(CLI::App& app, ControllerOptions& options, WaitLimits& waits,
 
 namespace {
 
-void AddPlace(CLI::App* command, HostOptions& hosts, WorkerRoleOptions& worker) {
+// Of a worker or a scheduler: how it finds its cluster. Its supervisor, if it has one, says it by the hidden options.
+template <typename Role>
+void AddMembership(CLI::App* command, HostOptions& hosts, Role& role) {
   command->add_option("--config", hosts.config, "the file that declares the cluster");
+  AddTls(command, hosts.tls);
+  command->add_option("--state-dir", hosts.state_root,
+                      "of the controller, without --tls (default: GANGWAY_STATE_DIR, or "
+                      "~/.gangway)");
+  AddLatencyRequest(command, role.latency_request);
+  command->add_option("--control", role.control_address)->group("");
+  command->add_option("--token-file", role.access.token_file)->group("");
+}
+
+void AddPlace(CLI::App* command, HostOptions& hosts, WorkerRoleOptions& worker) {
   command
       ->add_option("--connect", hosts.connect,
                    "the controller, as HOST:PORT, which tells what it declares of this worker "
@@ -176,19 +172,15 @@ void AddPlace(CLI::App* command, HostOptions& hosts, WorkerRoleOptions& worker) 
       ->add_option("--workers-per-host", hosts.place.workers_per_host,
                    "which share this host's memory (default: what the cluster declares)")
       ->check(CLI::Range(1, 4096));
-  AddTls(command, hosts.tls);
-  command->add_option("--state-dir", hosts.state_root,
-                      "of the controller, without --tls (default: GANGWAY_STATE_DIR, or "
-                      "~/.gangway)");
 }
 
 }  // namespace
 
 void AddWorker(CLI::App& app, HostOptions& hosts, WorkerRoleOptions& worker, int& result) {
   CLI::App* command = app.add_subcommand("worker", "run a worker, which owns devices of this host");
+  AddMembership(command, hosts, worker);
   AddPlace(command, hosts, worker);
   AddMemory(command, worker);
-  AddLatencyRequest(command, worker.latency_request);
   command
       ->add_option("--leave-limit", worker.leave_limit_s,
                    "seconds for running work when it is told to end (SIGTERM)")
@@ -207,12 +199,10 @@ void AddWorker(CLI::App& app, HostOptions& hosts, WorkerRoleOptions& worker, int
       ->capture_default_str();
   command->add_option("--plugin", worker.plugin,
                       "a PJRT plugin of this host, instead of the one that the cluster declares");
-  // A supervisor uses these options instead of --config.
-  command->add_option("--control", worker.control_address)->group("");
+  // A supervisor's, too.
   command->add_option("--devices", worker.devices)->group("");
   command->add_option("--threads", worker.threads)->group("");
   command->add_option("--heap", worker.heap_bytes)->group("");
-  command->add_option("--token-file", worker.access.token_file)->group("");
   command->callback([&, command] {
     if (worker.control_address.empty()) {
       hosts.place.plugin = worker.plugin;
@@ -233,17 +223,9 @@ void AddWorker(CLI::App& app, HostOptions& hosts, WorkerRoleOptions& worker, int
 void AddScheduler(CLI::App& app, HostOptions& hosts, SchedulerRoleOptions& scheduler, int& result) {
   CLI::App* command = app.add_subcommand(
       "scheduler", "run an island's scheduler that the cluster's file declares as a process");
-  command->add_option("--config", hosts.config, "the file that declares the cluster");
+  AddMembership(command, hosts, scheduler);
   command->add_option("--island", hosts.place.island, "from 0");
-  AddTls(command, hosts.tls);
-  command->add_option("--state-dir", hosts.state_root,
-                      "of the controller, without --tls (default: GANGWAY_STATE_DIR, or "
-                      "~/.gangway)");
-  AddLatencyRequest(command, scheduler.latency_request);
-  // A supervisor uses these options instead of --config.
-  command->add_option("--control", scheduler.control_address)->group("");
   command->add_option("--listen", scheduler.listen_address)->group("");
-  command->add_option("--token-file", scheduler.access.token_file)->group("");
   command->callback([&] {
     scheduler.island = hosts.place.island.value_or(0);
     if (hosts.config.empty() && scheduler.control_address.empty())

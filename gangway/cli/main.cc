@@ -26,25 +26,13 @@ namespace {
 
 void AddUp(CLI::App& app, UpOptions& up, int& result) {
   CLI::App* command = app.add_subcommand("up", "start a cluster of processes on this machine");
-  command->add_option("--islands", up.islands, "groups of workers that share a fast network")
-      ->capture_default_str();
-  command->add_option("--workers", up.workers, "per island")->capture_default_str();
-  command->add_option("--devices", up.devices, "per worker")->capture_default_str();
-  command
-      ->add_option("--port", up.port,
-                   "of the front door; 0: any free one (default: GANGWAY_PORT, or 38600)")
-      ->check(CLI::Range(0, 65535));
+  AddShape(command, up);
+  AddFrontDoorPort(command, up.port);
   command->add_option("--plugin", up.plugin,
                       "a PJRT plugin: cpu, cuda, cuda12, cuda13 or the path of a .so (default: "
                       "GANGWAY_PLUGIN, or cpu)");
   AddMemory(command, up);
-  command
-      ->add_option(
-          "--head-memory", up.head_memory_bytes,
-          "that the head holds for clients, as 4GB: programs, and arrays that pass through "
-          "JAX's front door (default: a quarter of this machine's)")
-      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false))
-      ->check(CLI::PositiveNumber);
+  AddHeadMemory(command, up.head_memory_bytes);
   command
       ->add_option("--threads", up.threads,
                    "of XLA CPU's thread pool, in each worker and in the compiler (default: devices "
@@ -58,7 +46,7 @@ void AddUp(CLI::App& app, UpOptions& up, int& result) {
                     "run each island's scheduler in its own process, not in the controller's");
   command->add_flag("--detach", up.detach,
                     "return once the cluster is ready; end it with `gangway down`");
-  command->add_option("--state-dir", up.state_root, "default: GANGWAY_STATE_DIR, or ~/.gangway");
+  AddStateDir(command, up.state_root);
   command->add_option("--ready-limit", up.ready_limit_s, "seconds until all processes must be up")
       ->capture_default_str();
   command

@@ -5,13 +5,16 @@
 
 namespace gangway::cli {
 
+void AddStateDir(CLI::App* command, std::string& state_root) {
+  command->add_option("--state-dir", state_root, "default: GANGWAY_STATE_DIR, or ~/.gangway");
+}
+
 void AddCluster(CLI::App* command, ClusterChoice& cluster) {
   command
       ->add_option("--port", cluster.port,
                    "the cluster's front door (default: GANGWAY_PORT, or 38600)")
       ->check(CLI::Range(1, 65535));
-  command->add_option("--state-dir", cluster.state_root,
-                      "default: GANGWAY_STATE_DIR, or ~/.gangway");
+  AddStateDir(command, cluster.state_root);
 }
 
 // Not by `envname`: commands share their options, and one that is not given would set the variable's value, over the
@@ -123,6 +126,23 @@ void AddDeviceMemory(CLI::App* command, device::DeviceMemory& memory) {
   command->add_flag_callback(
       "--no-preallocate", [&memory] { memory.preallocate = false; },
       "take a GPU's memory when it is needed, not all of that at the start");
+}
+
+void AddFrontDoorPort(CLI::App* command, int& port) {
+  command
+      ->add_option("--port", port,
+                   "of JAX's front door on this host, and of the state folder; 0: any free one "
+                   "(default: GANGWAY_PORT, or 38600)")
+      ->check(CLI::Range(0, 65535));
+}
+
+void AddHeadMemory(CLI::App* command, std::optional<uint64_t>& bytes) {
+  command
+      ->add_option("--head-memory", bytes,
+                   "that the controller holds for clients, as 4GB: programs, and arrays that pass "
+                   "through JAX's front door (default: a quarter of this machine's)")
+      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false))
+      ->check(CLI::PositiveNumber);
 }
 
 }  // namespace gangway::cli

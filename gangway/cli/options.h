@@ -5,6 +5,8 @@
 #ifndef GANGWAY_CLI_OPTIONS_H_
 #define GANGWAY_CLI_OPTIONS_H_
 
+#include <cstdint>
+#include <optional>
 #include <string>
 
 #include <CLI/CLI.hpp>
@@ -15,6 +17,7 @@
 
 namespace gangway::cli {
 
+void AddStateDir(CLI::App* command, std::string& state_root);
 void AddCluster(CLI::App* command, ClusterChoice& cluster);  // --port, --state-dir
 void AddTls(CLI::App* command, std::string& tls);
 void AddAnyCluster(CLI::App* command, ClusterChoice& cluster);  // those, and --connect
@@ -24,6 +27,18 @@ void AddIsolation(CLI::App* command, std::string& isolation);
 void AddLatencyRequest(CLI::App* command, bool& wanted);
 void AddCompilers(CLI::App* command, CompilerChoice& compilers);
 void AddDeviceMemory(CLI::App* command, device::DeviceMemory& memory);
+// Of a cluster that the command starts.
+void AddFrontDoorPort(CLI::App* command, int& port);
+void AddHeadMemory(CLI::App* command, std::optional<uint64_t>& bytes);
+
+// The shape of a cluster that the command starts: UpOptions, ControllerOptions.
+template <typename Options>
+void AddShape(CLI::App* command, Options& options) {
+  command->add_option("--islands", options.islands, "groups of workers that share a fast network")
+      ->capture_default_str();
+  command->add_option("--workers", options.workers, "per island")->capture_default_str();
+  command->add_option("--devices", options.devices, "per worker")->capture_default_str();
+}
 
 // Of a command that starts workers on this host: UpOptions, WorkerRoleOptions.
 template <typename Options>
