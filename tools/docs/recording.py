@@ -38,21 +38,30 @@ STYLE = """
 
 
 class Terminal:
-    """What one terminal shows: lines with the times at which they came. Thread-safe enough: one writer at a time."""
+    """What one terminal shows: lines with the times at which they came. Thread-safe."""
 
     def __init__(self, title: str, began: float):
         self.title = title
         self.began = began
         self.lines: list[tuple[float, str, str]] = []  # seconds, class, text
+        self.changed = threading.Condition()  # guards `lines`
 
     def show(self, kind: str, text: str, moment: float) -> None:
         at = moment - self.began
         indent = "  " if kind == "command" else ""
-        for part in textwrap.wrap(text, COLUMNS - 2, subsequent_indent=indent) or [""]:
-            self.lines.append((at, kind, part))
+        with self.changed:
+            for part in textwrap.wrap(text, COLUMNS - 2, subsequent_indent=indent) or [""]:
+                self.lines.append((at, kind, part))
+            self.changed.notify_all()
 
     def text(self) -> str:
-        return "\n".join(text for _, _, text in self.lines)
+        with self.changed:
+            return "\n".join(text for _, _, text in self.lines)
+
+    def wait_for(self, what: str) -> bool:
+        """Until the text matches; false after WAIT_S."""
+        with self.changed:
+            return self.changed.wait_for(lambda: re.search(what, self.text()) is not None, WAIT_S)
 
 
 class Session:
@@ -122,11 +131,8 @@ class Session:
 
     def wait_for(self, what: str) -> None:
         """Until the script has printed what matches."""
-        until = time.monotonic() + WAIT_S
-        while not re.search(what, self.script.text()):
-            if time.monotonic() > until:
-                raise SystemExit(f"recording: {what!r} did not come: {self.script.text()}")
-            time.sleep(0.05)
+        if not self.script.wait_for(what):
+            raise SystemExit(f"recording: {what!r} did not come: {self.script.text()}")
 
     def worker_pid(self, index: int) -> int:
         status = json.loads(self.output_of("gangway status --json"))
