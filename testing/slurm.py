@@ -278,6 +278,12 @@ class Slurm:
             found += [f"{name}: {each}" for each in node.do("ls", "-A", "/dev/shm").split()]
         return found
 
+    def wait_for_nothing_left(self, within_s: float) -> None:
+        try:
+            wait_for("no processes and files left", lambda: not self.left(), within_s)
+        except AssertionError as error:
+            raise AssertionError(f"{error}: {self.left()}") from None
+
     def stop(self) -> None:
         """Ends everything at once; the kernel does it, since all processes are in the namespace of `login`."""
         self.login.kill()
