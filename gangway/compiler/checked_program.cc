@@ -84,8 +84,8 @@ absl::StatusOr<Program> Check(device::Backend& converter, const wire::CompileReq
       const Checked checked,
       CheckProgram(program.module, rules,
                    {.replicas = shape.num_replicas, .partitions = shape.num_partitions}));
-  if (!checked.wants_stable_sorts) return program;
-  GANGWAY_ASSIGN_OR_RETURN(program.module, WithStableSorts(std::move(program.module)));
+  if (!checked.wants_changes()) return program;
+  GANGWAY_ASSIGN_OR_RETURN(program.module, WithChanges(program.module, checked));
   program.is_changed = true;
   return program;
 }

@@ -4,11 +4,11 @@ with the cluster's own collectives and with XLA's.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from hostile.case import FAILS, HARMLESS, REFUSED, RUNS, Case
-from hostile.hlo import Computation, Instruction, Shape, f32, module_of, s32, shape
+from hostile.hlo import Computation, Instruction, Shape, f32, module_of, new, s32, shape
 
 CASES: list[Case] = []
 ALL = [[0, 1, 2, 3]]
@@ -89,6 +89,55 @@ collective(
     "all-reduce",
     f32(4),
     replica_groups=groups(*ALL),
+)
+
+
+def of_bf16(
+    name: str, tries: str, finish: Callable[[Computation, Instruction], None], expect: str
+) -> None:
+    """XLA widens a collective of bf16 by the root of its reduction, which is an add that `finish` adds to."""
+    array = shape("bf16", 8)
+
+    def build(c: Computation, x: Instruction) -> Instruction:
+        adds = c.module.binary("add", "bf16")
+        finish(adds, adds.root)
+        return c.add(
+            *("all-reduce", array, x),
+            replica_groups=groups(*ALL),
+            calls=[adds],
+            channel_id=1,
+            use_global_device_ids=True,
+        )
+
+    CASES.append(
+        Case(
+            name=f"collective-all-reduce-of-bf16-{name}",
+            tries=tries,
+            data=module_of(build, array).SerializeToString(),
+            expect=expect,
+            words="its reduction is not one" if expect == REFUSED else "",
+            format="hlo",
+            devices=4,
+            partitions=4,
+        )
+    )
+
+
+of_bf16(
+    "with-a-note",
+    "A reduction that also says how its result is sharded, as JAX writes it.",
+    lambda c, sum_: c.add(
+        *("custom-call", shape("bf16"), sum_),
+        custom_call_target="Sharding",
+        sharding=new("OpSharding"),
+    ),
+    RUNS,
+)
+of_bf16(
+    "by-more",
+    "A reduction whose last operation has one operand.",
+    lambda c, sum_: c.add("negate", shape("bf16"), sum_),
+    REFUSED,
 )
 collective(
     "all-gather-that-grows",

@@ -22,6 +22,7 @@ TYPES = {
     "tuple": 13,
     "opaque": 14,
     "c64": 15,
+    "bf16": 16,
     "token": 17,
 }
 Shape = Any  # xla.ShapeProto

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "gangway/base/status.h"
+#include "gangway/compiler/check/applied.h"
 #include "gangway/compiler/check/attributes.h"
 #include "gangway/compiler/check/fields.h"
 #include "gangway/compiler/check/manual_computations.h"
@@ -79,12 +80,6 @@ absl::Status CheckCommon(const Program& program, const hlo::Instruction& self) {
   return CheckEnumerations(self);
 }
 
-// A call that only says how its operand is sharded; JAX writes it into reducers, too.
-bool IsAnnotation(const hlo::Instruction& self) {
-  return self.opcode() == "custom-call" && self.custom_call_target() == "Sharding" &&
-         self.called_computation_ids_size() == 0;
-}
-
 // The walk over one computation.
 class Walk {
  public:
@@ -131,8 +126,9 @@ class Walk {
         !indices_.try_emplace(KeyOf(self.id()), static_cast<int>(indices_.size())).second)
       return Bad("its id ", self.id(), " is negative or another one's");
     largest_ = std::max(largest_, int64_t{KeyOf(self.id())});
-    made_.is_for_elements =
-        made_.is_for_elements && (opcode->is_for_elements || IsAnnotation(self));
+    const bool is_annotation = IsAnnotation(self);
+    made_.is_annotated = made_.is_annotated || is_annotation;
+    made_.is_for_elements = made_.is_for_elements && (opcode->is_for_elements || is_annotation);
     if (self.opcode() == "parameter") return AddParameter(self);
     return absl::OkStatus();
   }
@@ -162,14 +158,14 @@ class Walk {
     if (opcode.operands == kAny && operands_.empty() && !takes_none)
       return Bad("it has no operands");
     for (const int64_t id : self.called_computation_ids()) {
-      GANGWAY_RETURN_IF_ERROR(Call(id, opcode));
+      GANGWAY_RETURN_IF_ERROR(Call(id, self, opcode));
     }
     if (opcode.calls != kAny && static_cast<int>(callees_.size()) != opcode.calls)
       return Bad("it calls ", callees_.size(), " computations instead of ", opcode.calls);
     return absl::OkStatus();
   }
 
-  absl::Status Call(int64_t id, const Opcode& opcode) {
+  absl::Status Call(int64_t id, const hlo::Instruction& self, const Opcode& opcode) {
     const auto found = program_.callees.find(id);
     if (found == program_.callees.end())
       return Bad("computation ", id, ", which it calls, does not come before its own");
@@ -177,6 +173,9 @@ class Walk {
     callee.is_called = true;
     callees_.push_back(&callee);
     made_.is_for_elements = made_.is_for_elements && callee.is_for_elements;
+    made_.is_annotated = made_.is_annotated || callee.is_annotated;
+    if (callee.is_annotated && AppliesToElements(self))
+      program_.checked.has_applied_annotations = true;
     made_.depth = std::max(made_.depth, callee.depth + 1);
     const bool is_nested = opcode.name == "while" || opcode.name == "conditional";
     made_.loop_depth = std::max(made_.loop_depth, callee.loop_depth + (is_nested ? 1 : 0));
@@ -235,6 +234,8 @@ class Walk {
     if (!Same(signature.result(), *made_.result))
       return Bad("its root is ", Text(*made_.result), ", and in its signature ",
                  Text(signature.result()));
+    if (made_.is_for_elements && signature.parameters_size() == 2)
+      made_.operation = OperationOf(computation_);
     return absl::OkStatus();
   }
 
@@ -293,11 +294,14 @@ absl::StatusOr<Checked> CheckProgram(std::string_view serialized_module,
   return CheckModule(module, rules(module), positions);
 }
 
-absl::StatusOr<std::string> WithStableSorts(std::string_view serialized_module) {
+absl::StatusOr<std::string> WithChanges(std::string_view serialized_module,
+                                        const Checked& checked) {
   google::protobuf::Arena arena;
   auto& module = *google::protobuf::Arena::CreateMessage<hlo::Module>(&arena);
   if (!ParseWhole(serialized_module, module))
     return absl::InvalidArgumentError("the program is no HLO module, or larger than 2 GiB");
+  if (checked.has_applied_annotations) RemoveAppliedAnnotations(module);
+  if (!checked.wants_stable_sorts) return module.SerializeAsString();
   for (hlo::Computation& computation : *module.mutable_computations())
     for (hlo::Instruction& each : *computation.mutable_instructions())
       if (each.opcode() == "sort") each.set_is_stable(true);

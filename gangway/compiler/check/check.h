@@ -25,8 +25,13 @@ struct Positions {
 
 struct Checked {
   // Some sort's comparator is not known to be a strict weak order. XLA's unstable sort may leave its buffers then;
-  // the stable one does not. So the program must be replaced by WithStableSorts.
+  // the stable one does not. So all sorts must become stable.
   bool wants_stable_sorts = false;
+  // Some computation that XLA applies to elements says how a value is sharded. XLA puts a copy there, and ends its
+  // process when it then finds a copy as the reduction of a collective of bf16. So these notes must go.
+  bool has_applied_annotations = false;
+
+  bool wants_changes() const { return wants_stable_sorts || has_applied_annotations; }
 };
 
 // `serialized_module` is an HloModuleProto before XLA's optimizations. INVALID_ARGUMENT for a program that breaks a
@@ -35,8 +40,9 @@ struct Checked {
 absl::StatusOr<Checked> CheckProgram(std::string_view serialized_module,
                                      const CustomCallRules& rules, Positions positions = {});
 
-// The module with every sort marked as stable. It must have passed CheckProgram. INVALID_ARGUMENT if it does not parse.
-absl::StatusOr<std::string> WithStableSorts(std::string_view serialized_module);
+// The module as XLA may have it, which computes the same. It passed CheckProgram with this result. INVALID_ARGUMENT if
+// it does not parse.
+absl::StatusOr<std::string> WithChanges(std::string_view serialized_module, const Checked& checked);
 
 }  // namespace gangway::compiler
 

@@ -592,12 +592,12 @@ TEST(ProgramCheckTest, LexicographicComparatorsAreRecognized) {
 
 TEST(ProgramCheckTest, StableSortsWantNothing) {
   const hlo::Module module = SortBy(Comparing("LE", "SIGNED", xla::TYPE_S32), S32({8}));
-  const auto stable = WithStableSorts(module.SerializeAsString());
+  const auto stable = WithChanges(module.SerializeAsString(), {.wants_stable_sorts = true});
   ASSERT_TRUE(stable.ok()) << stable.status();
   const auto checked = CheckProgram(*stable, TakeAnyCall);
   ASSERT_TRUE(checked.ok()) << checked.status();
   EXPECT_FALSE(checked->wants_stable_sorts);
-  EXPECT_FALSE(WithStableSorts("\x0a\xff").ok());
+  EXPECT_FALSE(WithChanges("\x0a\xff", {}).ok());
 }
 
 Edit Groups(const std::vector<Dims>& groups, int64_t channel = 1, bool is_global = true) {

@@ -161,6 +161,9 @@ absl::Status CheckCustomCallSite(const Site& site) {
     return Bad("it shares ", site.self.output_operand_aliasing_size(), " results; at most ",
                kAliasesMax, " are taken");
   GANGWAY_RETURN_IF_ERROR(CheckAliasing(site));
+  for (const Callee* callee : site.callees)
+    if (!callee->is_for_elements)
+      return NotTaken("the computation that it calls does more than compute with elements");
   for (const Shape& shape : site.self.operand_shapes_with_layout()) {
     GANGWAY_RETURN_IF_ERROR(CheckShape(shape));
   }

@@ -1,5 +1,7 @@
 // Rules of collectives. A group that lacks a member, or has a foreign one, would wait for ever or meet others.
 #include <algorithm>
+#include <iterator>
+#include <string_view>
 #include <vector>
 
 #include "gangway/base/status.h"
@@ -109,12 +111,20 @@ absl::StatusOr<Groups> CheckMovingGroups(const Site& site, Cover cover = Cover::
   return CheckGroups(site, site.self.channel_id() > 0 ? Ids::kPartitions : Ids::kReplicas, cover);
 }
 
+// XLA takes the root of a reduction for all of it where it widens a collective of small elements, and ends its process
+// if that is not an operation of two values. Its runtimes know no others either.
 absl::Status CheckReduction(const Site& site) {
+  constexpr std::string_view kOperations[] = {"add", "and", "maximum", "minimum", "multiply", "or"};
   for (const Shape* operand : site.operands) {
     const int type[] = {operand->element_type()};
     GANGWAY_RETURN_IF_ERROR(ExpectReducer(*site.callees[0], type));
   }
-  return absl::OkStatus();
+  if (std::ranges::find(kOperations, site.callees[0]->operation) != std::end(kOperations))
+    return absl::OkStatus();
+  return NotTaken(
+      "its reduction is not one add, multiply, minimum, maximum, \"and\" or \"or\" of its two "
+      "parameters: gather "
+      "the values, and reduce them on each device");
 }
 
 absl::StatusOr<int64_t> Along(const Site& site) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -26,6 +27,8 @@ struct Callee {
   // It computes the same for the same arguments, on one device, and calls nobody. XLA applies a computation to
   // elements as often as it likes and in any order.
   bool is_for_elements = true;
+  bool is_annotated = false;   // it, or what it calls, says how a value is sharded
+  std::string_view operation;  // if it is one operation of two parameters: the opcode
   bool is_called = false;
   int depth = 1;
   int loop_depth = 0;    // loops and branches that are nested in it
