@@ -12,12 +12,15 @@ import shutil
 import socket
 import ssl
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 
+import psutil
 import pytest
 from harness import GANGWAY, PATIENCE, PYTHON, wait_for
 from hosts import SUM, Hosts, HostsWithRoles
+from test_strangers import Peaks
 
 pytestmark = pytest.mark.timeout(150)
 
@@ -343,6 +346,58 @@ def test_bad_configurations_are_named_by_line(tmp_path: pathlib.Path) -> None:
     assert "cluster.toml:3: " in result.stderr and "control_port" in result.stderr, result.stderr
 
 
+# Strangers whose first message is large. Prints how each of their links ended.
+LARGE_HELLOS = """
+import grpc, sys, threading
+message = b"x" * (256 << 20)
+def send():
+    options = [("grpc.max_send_message_length", -1), ("grpc.use_local_subchannel_pool", 1)]
+    with grpc.insecure_channel(sys.argv[1], options) as channel:
+        try:
+            print(list(channel.stream_stream("/gangway.Link/Open")(iter([message]), timeout=60)))
+        except grpc.RpcError as error:
+            sys.stdout.write(error.code().name + "\\n")
+threads = [threading.Thread(target=send) for _ in range(3)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+"""
+
+
+def listening(pids: set[int]) -> dict[str, int]:
+    """The addresses at which the processes listen for TCP, and which of them does."""
+    inodes = {}
+    for pid in pids:
+        for descriptor in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                inodes[os.readlink(descriptor)] = pid
+    found = {}
+    for line in pathlib.Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        fields = line.split()
+        if fields[3] == "0A" and f"socket:[{fields[9]}]" in inodes:
+            address, port = fields[1].split(":")
+            host = socket.inet_ntoa(bytes.fromhex(address)[::-1])
+            found[f"{host}:{int(port, 16)}"] = inodes[f"socket:[{fields[9]}]"]
+    return found
+
+
+def strangers_with_large_hellos_cost_little(plain: Hosts) -> None:
+    pids = {process.pid for process in plain.processes.values()}
+    pids |= {child.pid for pid in pids for child in psutil.Process(pid).children(recursive=True)}
+    ports = listening(pids)
+    worker = next(address for address in ports if address.startswith(plain.addresses[0]))
+    for address in (f"127.0.0.1:{plain.control}", worker):
+        with Peaks(ports[address]) as peaks:
+            ended = subprocess.run(
+                [sys.executable, "-c", LARGE_HELLOS, address],
+                capture_output=True,
+                text=True,
+                timeout=100 * PATIENCE,
+            )
+        assert ended.stdout.split() == ["UNAVAILABLE"] * 3, ended.stdout + ended.stderr
+        print(address, peaks.more())
+        assert peaks.more()["bytes"] <= 512 << 20, (address, peaks.more())
+
+
 def test_a_plain_cluster_by_hand_uses_the_token_of_the_state_folder(
     tmp_path: pathlib.Path,
 ) -> None:
@@ -360,5 +415,7 @@ def test_a_plain_cluster_by_hand_uses_the_token_of_the_state_folder(
             *("--state-dir", str(tmp_path / "another")),
         )
         assert stranger.returncode == 1 and "token" in stranger.stderr, stranger.stderr
+        strangers_with_large_hellos_cost_little(plain)
+        assert right(plain.script("--port", str(plain.front_door)))
     finally:
         plain.stop()

@@ -9,6 +9,7 @@
 namespace gangway::transport {
 
 absl::StatusOr<std::unique_ptr<Transport>> NewTransportByAddress(GrpcOptions options) {
+  options.admits_peers = true;
   GANGWAY_ASSIGN_OR_RETURN(auto network, NewGrpcTransport(std::move(options)));
   return LocalOrNetwork(std::move(network));
 }

@@ -12,7 +12,8 @@
 
 namespace gangway::transport {
 
-// INVALID_ARGUMENT: as NewGrpcTransport. The credentials apply to gRPC links only.
+// INVALID_ARGUMENT: as NewGrpcTransport. The credentials apply to gRPC links only. The owners of its listeners admit
+// peers (GrpcOptions::admits_peers).
 absl::StatusOr<std::unique_ptr<Transport>> NewTransportByAddress(GrpcOptions options = {});
 
 }  // namespace gangway::transport

@@ -124,6 +124,9 @@ class LinkHandle final : public Link {
   size_t frame_bytes_max() const override { return end_->frame_bytes_max(); }
   void Close(const absl::Status& reason) override { end_->Close(reason); }
   const Peer& peer() const override { return end_->peer(); }
+  void Admit() override {
+    if constexpr (requires { end_->Admit(); }) end_->Admit();
+  }
 
  private:
   const std::shared_ptr<End> end_;

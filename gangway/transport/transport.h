@@ -68,6 +68,10 @@ class Link {
   virtual void Close(const absl::Status& reason) = 0;
 
   virtual const Peer& peer() const = 0;
+
+  // The owner of an accepted link calls it when the peer has shown that it belongs here, by a token: the link is no
+  // stranger's from then on (grpc/strangers.h). Again: no effect.
+  virtual void Admit() {}
 };
 
 // Called for every incoming link, on a thread of the transport; returns the link's events. The

@@ -1,16 +1,14 @@
 // Implementation of doorkeeper.h.
 #include "gangway/frontdoor/ifrt/doorkeeper.h"
 
-#include <arpa/inet.h>
 #include <fcntl.h>
-#include <linux/tcp.h>
-#include <poll.h>
-#include <sys/socket.h>
 
 #include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+
+#include "gangway/base/tcp_peer.h"
 
 namespace gangway::ifrt {
 namespace {
@@ -18,61 +16,21 @@ namespace {
 constexpr std::chrono::milliseconds kLookInterval{50};
 constexpr int kManyTimes = 4;  // its limit of streams, which a stranger ignores
 
-// The address of a TCP connection's peer as grpc::ServerContext::peer() writes it; empty for other
-// connections.
-std::string PeerName(int fd) {
-  sockaddr_storage address = {};
-  socklen_t size = sizeof(address);
-  if (getpeername(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) return "";
-  char text[INET6_ADDRSTRLEN] = {};
-  if (address.ss_family == AF_INET) {
-    const auto& name = reinterpret_cast<const sockaddr_in&>(address);
-    inet_ntop(AF_INET, &name.sin_addr, text, sizeof(text));
-    return absl::StrCat("ipv4:", text, ":", ntohs(name.sin_port));
-  }
-  if (address.ss_family != AF_INET6) return "";
-  const auto& name = reinterpret_cast<const sockaddr_in6&>(address);
-  if (IN6_IS_ADDR_V4MAPPED(&name.sin6_addr)) {
-    inet_ntop(AF_INET, &name.sin6_addr.s6_addr[12], text, sizeof(text));
-    return absl::StrCat("ipv4:", text, ":", ntohs(name.sin6_port));
-  }
-  inet_ntop(AF_INET6, &name.sin6_addr, text, sizeof(text));
-  return absl::StrCat("ipv6:%5B", text, "%5D:", ntohs(name.sin6_port));
-}
-
-bool PeerClosed(int fd) {
-  pollfd state = {.fd = fd, .events = POLLRDHUP};
-  return poll(&state, 1, 0) > 0;
-}
-
-uint64_t BytesReceived(int fd) {
-  tcp_info info = {};
-  socklen_t size = sizeof(info);
-  return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 ? info.tcpi_bytes_received : 0;
-}
-
 bool IsStranger(const Doorkeeper::Connection& connection) {
   return connection.sessions == 0 &&
          std::all_of(connection.proven.begin(), connection.proven.end(),
                      [](const auto& session) { return session.expired(); });
 }
 
-// gRPC owns the connection, and closes it when it sees the end of its input. That resets it: a peer whose bytes filled
-// the window would otherwise hear nothing for as long as the system keeps the other half, a minute or more.
 void End(Doorkeeper::Connection& connection) {
-  const linger none{.l_onoff = 1, .l_linger = 0};
-  if (connection.socket.valid()) {
-    (void)setsockopt(connection.socket.get(), SOL_SOCKET, SO_LINGER, &none, sizeof(none));
-    shutdown(connection.socket.get(), SHUT_RDWR);
-  }
-  connection.socket.Reset();
+  ResetConnection(connection.socket);
   connection.ended = true;
 }
 
 }  // namespace
 
 void Doorkeeper::Watch(int fd) {
-  const std::string peer = PeerName(fd);
+  const std::string peer = GrpcPeerName(fd);
   if (peer.empty()) return;
   FileDescriptor own(fcntl(fd, F_DUPFD_CLOEXEC, 0));
   if (!own.valid()) return;
@@ -115,7 +73,7 @@ void Doorkeeper::Look() {
     const int fd = connection.socket.get();
     const bool known = !IsStranger(connection);
     if (std::exchange(connection.known, known) && !known) connection.since = now;
-    if (!known && (PeerClosed(fd) || now - connection.since >= limits_.token)) {
+    if (!known && (HasPeerClosed(fd) || now - connection.since >= limits_.token)) {
       End(connection);
       each = connections_.erase(each);
       continue;

@@ -282,5 +282,88 @@ TEST_F(HostileTest, AMessageOverTheLimitEndsItsLinkOnly) {
   EXPECT_TRUE(WaitEnd(absl::StatusCode::kCancelled));
 }
 
+// A server that admits a peer by the name in its Hello, and answers each frame by an empty one.
+class StrangersLinkTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    transport_ = *NewGrpcTransport({.admits_peers = true});
+    listener_ = *transport_->Listen("127.0.0.1:0", [this](std::shared_ptr<Link> link) {
+      return LinkEvents{.executor = &loop_,
+                        .on_frame =
+                            [link](const wire::Frame& frame) {
+                              if (frame.hello().name() == "known") link->Admit();
+                              (void)link->Send({});
+                            },
+                        .on_closed = [](const absl::Status&) {}};
+    });
+  }
+
+  void TearDown() override {
+    listener_.reset();
+    transport_.reset();
+    loop_.Stop();
+  }
+
+  std::shared_ptr<Link> Connect() {
+    auto link = transport_->Connect(listener_->address(),
+                                    {.executor = &loop_,
+                                     .on_frame =
+                                         [this](const wire::Frame&) {
+                                           MutexLock lock(mutex_);
+                                           ++answers_;
+                                           changed_.NotifyAll();
+                                         },
+                                     .on_closed =
+                                         [this](const absl::Status& status) {
+                                           MutexLock lock(mutex_);
+                                           end_ = status;
+                                           changed_.NotifyAll();
+                                         }},
+                                    kLimit);
+    EXPECT_TRUE(link.ok()) << link.status();
+    return link.ok() ? *std::move(link) : nullptr;
+  }
+
+  // Sends more bytes than all strangers may send, one message after the other's answer; false: the link has ended.
+  bool SendMuch(Link& link, const std::string& name) {
+    constexpr int kMessages = 10;
+    wire::Frame hello, frame;
+    hello.mutable_hello()->set_name(name);
+    frame.mutable_bulk()->mutable_bytes()->set_data(std::string(16 << 20, 'x'));
+    for (int i = 0; i < kMessages; ++i) {
+      if (!link.Send(i == 0 ? hello : frame).ok()) return false;
+      MutexLock lock(mutex_);
+      const bool come = changed_.WaitFor(
+          mutex_, kLimit, [&]() GANGWAY_NO_ANALYSIS { return answers_ > i || !end_.ok(); });
+      if (!come) ADD_FAILURE() << "neither an answer nor an end came";
+      if (answers_ <= i) return false;
+    }
+    return true;
+  }
+
+  EventLoop loop_{"strangers"};
+  Mutex mutex_;
+  CondVar changed_;
+  int answers_ GANGWAY_GUARDED_BY(mutex_) = 0;
+  absl::Status end_ GANGWAY_GUARDED_BY(mutex_);
+  std::unique_ptr<Transport> transport_;
+  std::unique_ptr<Listener> listener_;
+};
+
+TEST_F(StrangersLinkTest, APeerThatWasAdmittedSendsWhatItLikes_SE1) {
+  const auto link = Connect();
+  ASSERT_NE(link, nullptr);
+  EXPECT_TRUE(SendMuch(*link, "known"));
+}
+
+TEST_F(StrangersLinkTest, AStrangerThatSendsMuchIsDisconnected_SE1) {
+  const auto link = Connect();
+  ASSERT_NE(link, nullptr);
+  EXPECT_FALSE(SendMuch(*link, "unknown"));
+  MutexLock lock(mutex_);
+  EXPECT_TRUE(changed_.WaitFor(mutex_, kLimit, [&]() GANGWAY_NO_ANALYSIS { return !end_.ok(); }));
+  EXPECT_EQ(end_.code(), absl::StatusCode::kUnavailable) << end_;
+}
+
 }  // namespace
 }  // namespace gangway::transport

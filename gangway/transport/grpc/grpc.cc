@@ -20,6 +20,7 @@
 #include "gangway/transport/grpc/address.h"
 #include "gangway/transport/grpc/client_stream.h"
 #include "gangway/transport/grpc/server_stream.h"
+#include "gangway/transport/grpc/strangers.h"
 
 namespace gangway::transport {
 namespace {
@@ -96,6 +97,7 @@ class GrpcListener final : public Listener {
   ~GrpcListener() override {
     if (server_ == nullptr) return;
     loop_->Stop();
+    if (watch_ != nullptr) watch_->Stop();
     streams_->Shut(absl::CancelledError(absl::StrCat("the listener at ", address_, " was closed")));
     server_->Shutdown(WallClock::now());
     {
@@ -136,9 +138,11 @@ class GrpcListener final : public Listener {
     server_ = builder.BuildAndStart();
     if (server_ == nullptr) return absl::UnavailableError("gRPC refused to start a server");
     address_ = absl::StrCat(parsed.host, ":", loop_->port());
+    if (options.admits_peers) watch_ = StrangerWatch::Make(queue_);
     thread_->Start();
     RequestCall();
     loop_->Start([this](int fd) {
+      if (watch_ != nullptr) watch_->strangers()->Watch(fd);
       grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
       connection.fd = fd;
       connections_->HandleNewConnection(&connection);
@@ -181,8 +185,9 @@ class GrpcListener final : public Listener {
 
   void OnCall(std::unique_ptr<ServerCall> call) {
     bool known = call->context.method() == kMethod;
-    auto stream = std::make_shared<ServerStream>(streams_, queue_, link_options_,
-                                                 message_bytes_max_, std::move(call));
+    auto stream =
+        std::make_shared<ServerStream>(streams_, queue_, link_options_, message_bytes_max_,
+                                       std::move(call), watch_ ? watch_->strangers() : nullptr);
     stream->Init();
     if (!streams_->Add(stream)) return;  // shutting down; the server cancels the call
     if (!known)
@@ -199,6 +204,7 @@ class GrpcListener final : public Listener {
   const Accept accept_;
   const LinkOptions link_options_;
   std::string address_;
+  std::shared_ptr<StrangerWatch> watch_;  // null: every peer is welcome
   std::unique_ptr<AcceptLoop> loop_;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections_;
   const std::shared_ptr<StreamSet> streams_ = std::make_shared<StreamSet>();

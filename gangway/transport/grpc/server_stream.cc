@@ -12,9 +12,12 @@ namespace gangway::transport {
 
 ServerStream::ServerStream(std::shared_ptr<StreamSet> set, grpc::CompletionQueue* queue,
                            LinkOptions options, size_t message_bytes_max,
-                           std::unique_ptr<ServerCall> call)
-    : Stream(std::move(set), queue, options, message_bytes_max), call_(std::move(call)) {
+                           std::unique_ptr<ServerCall> call, std::shared_ptr<Strangers> strangers)
+    : Stream(std::move(set), queue, options, message_bytes_max),
+      call_(std::move(call)),
+      strangers_(std::move(strangers)) {
   peer_.address = call_->context.peer();
+  if (strangers_ != nullptr) connection_ = strangers_->Enter(peer_.address);
   if (auto auth = call_->context.auth_context()) {
     peer_.authenticated = auth->IsPeerAuthenticated();
     SetCertificate(CertificateOf(*auth));
@@ -30,6 +33,16 @@ void ServerStream::Accept() {
 void ServerStream::Refuse(const grpc::Status& status) {
   status_ = status;
   BeginFinish();
+}
+
+void ServerStream::Admit() {
+  MutexLock lock(strangers_mutex_);
+  if (connection_ != nullptr && !std::exchange(is_admitted_, true)) strangers_->Admit(*connection_);
+}
+
+void ServerStream::LeaveStrangers() {
+  MutexLock lock(strangers_mutex_);
+  if (auto connection = std::move(connection_)) strangers_->Leave(*connection, is_admitted_);
 }
 
 absl::Status ServerStream::LostStatus() const {

@@ -6,6 +6,8 @@
 
 #include <memory>
 
+#include "gangway/base/mutex.h"
+#include "gangway/transport/grpc/strangers.h"
 #include "gangway/transport/grpc/stream.h"
 
 namespace gangway::transport {
@@ -19,8 +21,11 @@ struct ServerCall {
 class ServerStream final : public Stream {
  public:
   ServerStream(std::shared_ptr<StreamSet> set, grpc::CompletionQueue* queue, LinkOptions options,
-               size_t message_bytes_max, std::unique_ptr<ServerCall> call);
+               size_t message_bytes_max, std::unique_ptr<ServerCall> call,
+               std::shared_ptr<Strangers> strangers);
+  ~ServerStream() override { LeaveStrangers(); }
 
+  void Admit() override GANGWAY_EXCLUDES(strangers_mutex_);
   void Accept();                            // once: tells the client that its link is open
   void Refuse(const grpc::Status& status);  // instead of Accept
 
@@ -37,11 +42,19 @@ class ServerStream final : public Stream {
   bool FinishNeedsIdleWriter() const override { return true; }
   void CancelCall() override { call_->context.TryCancel(); }
   void ReleaseCall() override { call_.reset(); }
+  void OnClosing() override { LeaveStrangers(); }
   absl::Status LostStatus() const override;
 
  private:
+  void LeaveStrangers() GANGWAY_EXCLUDES(strangers_mutex_);
+
   std::unique_ptr<ServerCall> call_;
   grpc::Status status_;
+  const std::shared_ptr<Strangers> strangers_;  // null: its listener takes anybody
+  Mutex strangers_mutex_;
+  // Null: not watched, or this end has closed the link.
+  std::shared_ptr<Strangers::Connection> connection_ GANGWAY_GUARDED_BY(strangers_mutex_);
+  bool is_admitted_ GANGWAY_GUARDED_BY(strangers_mutex_) = false;
 };
 
 }  // namespace gangway::transport

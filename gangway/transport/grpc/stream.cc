@@ -228,6 +228,7 @@ void Stream::BeginClose(const absl::Status& reason, Tell tell) {
     deadline_.emplace();
     deadline_->Set(queue_, WallClock::now() + kCloseLimit, TagOf(Operation::kDeadline));
   }
+  OnClosing();
   if (take) RunWrite(write);
   if (read) StartRead(&incoming_, TagOf(Operation::kRead));
 }

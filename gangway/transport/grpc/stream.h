@@ -53,6 +53,8 @@ class Stream : public std::enable_shared_from_this<Stream> {
   const Peer& peer() const { return peer_; }
   std::string certificate() const GANGWAY_EXCLUDES(mutex_);  // PEM; empty: none
 
+  virtual void Admit() {}  // Link::Admit
+
   // The policy's answer about the peer, before Start.
   void SetCertificateName(std::string name) { peer_.certificate = std::move(name); }
 
@@ -88,6 +90,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   virtual void ReleaseCall() = 0;
   virtual absl::Status LostStatus() const = 0;  // why the call ended, if the peer gave no reason
   virtual void OnOpened(Operation operation, bool ok) {}
+  virtual void OnClosing() {}  // this end has begun to close the link
   // Whether kConnecting was started again.
   virtual bool StillConnecting() { return false; }
 

@@ -136,6 +136,7 @@ class Greeter : public std::enable_shared_from_this<Greeter> {
     if (frame.has_hello()) {
       ShowNames(*frame.mutable_hello());
       refused = Admit(frame.hello());
+      if (refused.ok()) link_->Admit();
       if (refused.ok() && frame.hello().role() == wire::ROLE_PROBE) return AnswerProbe();
       if (refused.ok()) {
         auto endpoint = welcome_(link_, frame.hello());

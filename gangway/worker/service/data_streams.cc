@@ -165,6 +165,7 @@ void DataStreams::OnHello(uint64_t id, Stream& stream, wire::Frame frame) {
     return Refuse(
         id, absl::FailedPreconditionError(absl::StrCat("Session ", session_id, " has ended.")));
   }
+  stream.link->Admit();
   if (isolated_ &&
       !admitted_.contains(session_id)) {  // the session's client may know before this worker
     stream.awaits = session_id;
@@ -197,6 +198,7 @@ void DataStreams::OnPeerHello(uint64_t id, Stream& stream, const wire::Hello& he
                           "The token is not one of this cluster's workers; only they may open "
                           "streams to one another."));
   }
+  stream.link->Admit();
   stream.owner = options_.peers.at(hello.role());
   stream.owner->AcceptPeer(id, stream.link, hello);
 }
