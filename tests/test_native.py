@@ -102,12 +102,11 @@ def test_native_clients(cluster: Cluster, case: str) -> None:
         run_case(cluster, case)
 
 
-def test_a_killed_worker_is_a_record_to_a_native_client_that_goes_on_ER_1(
-    new_cluster: NewCluster,
-) -> None:
+def test_native_clients_of_a_killed_worker(new_cluster: NewCluster) -> None:
     cluster = new_cluster(1, 1, 2).start()
     with cluster.left_as_found():
         run_case(cluster, "AKilledWorkerIsARecordOnItsArrays_ER_1")
+        run_case(cluster, "ATokenOpensNothingAfterItsSession_OB_2")
 
 
 def test_a_jax_client_that_waits_goes_on_when_the_worker_comes(

@@ -43,6 +43,28 @@ class NativeE2eTest : public ClusterTest {
     return link;
   }
 
+  // A stream to the first worker that a session was told of.
+  std::unique_ptr<BareLink> OpenStream(const wire::HelloReply& welcome, wire::Role role,
+                                       uint64_t session, const std::string& token) {
+    auto link =
+        std::make_unique<BareLink>(*transport_, welcome.topology().workers(0).data_address());
+    wire::Frame hello = HelloFrame(role);
+    hello.mutable_hello()->set_session(session);
+    hello.mutable_hello()->set_token(token);
+    link->Send(std::move(hello));
+    return link;
+  }
+
+  // Waits for a status of the cluster; false after the limit.
+  bool WaitFor(const std::function<bool(const wire::StatusReply&)>& wanted) {
+    const auto deadline = std::chrono::steady_clock::now() + kLimit;
+    while (!wanted(Status())) {
+      if (std::chrono::steady_clock::now() > deadline) return false;
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+    return true;
+  }
+
   // Waits until the controller knows that the array is lost, which no event reports; false after
   // the limit.
   static bool WaitLost(NativeClient& client, ArrayHandle array) {
@@ -209,6 +231,37 @@ TEST_F(NativeE2eTest, ADataStreamOpensOnlyWithItsSessionsToken_OB_3) {
   EXPECT_THAT(*read, ElementsAre(5, 6, 7, 8));
 
   for (auto& link : late) ExpectRefused(*link);
+}
+
+// A token stays right for as long as its controller lives; so a worker, also its next process, knows who has ended.
+TEST_F(NativeE2eTest, ATokenOpensNothingAfterItsSession_OB_2) {
+  wire::HelloReply first;
+  auto session = BareSession(&first);
+  const auto open = [&](const wire::HelloReply& at) {
+    return OpenStream(at, wire::ROLE_DATA, first.session(), first.data_token())
+        ->TakeHelloReply()
+        .failure();
+  };
+  EXPECT_EQ(open(first).code(), 0);
+  session.reset();
+  ASSERT_TRUE(WaitFor([](const wire::StatusReply& status) { return status.sessions().empty(); }));
+  const auto expect_refused = [&] {
+    wire::HelloReply second;
+    auto other = BareSession(&second);
+    NativeClient client = MustConnect();
+    ASSERT_TRUE(client.Await(client.Put({1, 2, 3, 4})).ok()) << "behind the end of the session";
+    const wire::Failure refusal = open(second);
+    EXPECT_EQ(refusal.code(), static_cast<int>(absl::StatusCode::kFailedPrecondition));
+    EXPECT_THAT(refusal.message(), HasSubstr(absl::StrCat("Session ", first.session(), " has")));
+  };
+  expect_refused();
+  const uint64_t old = Status().workers(0).state().process_id();
+  ASSERT_EQ(kill(static_cast<pid_t>(old), SIGKILL), 0);
+  ASSERT_TRUE(WaitFor([old](const wire::StatusReply& status) {
+    const wire::WorkerState& state = status.workers(0).state();
+    return state.up() && state.process_id() != old;
+  }));
+  expect_refused();
 }
 
 TEST_F(NativeE2eTest, AClientIsToldOfItsOwnSessionsRunsOnly_OB_3) {

@@ -41,6 +41,7 @@
 #include "gangway/controller/core/node_ends.h"
 #include "gangway/controller/core/sequencer.h"
 #include "gangway/controller/core/shard_holds.h"
+#include "gangway/wire/ended_sessions.h"
 #include "gangway/wire/failure.h"
 #include "gangway/wire/wire.pb.h"
 
@@ -432,6 +433,7 @@ class Controller {
   std::vector<WorkerInfo> workers_;
   std::vector<IslandState> islands_;
   std::map<SessionId, Session> sessions_;
+  wire::EndedSessions ended_;
   absl::flat_hash_map<StorageId, Storage> storages_;
   absl::flat_hash_map<Ordinal, Node> nodes_;
   Sequencer sequencer_;

@@ -688,6 +688,17 @@ TEST_F(RemoteSchedulerTest, TheNextSchedulerKnowsWhoWasThere) {
   EXPECT_EQ(terms.workers(1).incarnation(), 14u);
 }
 
+TEST_F(RemoteSchedulerTest, TheNextSchedulerKnowsWhichSessionsHaveEnded_OB2) {
+  Step(SchedulerDown{1, "it was killed"});
+  Step(SessionLost{SessionId(1)});
+  Step(SessionLost{SessionId(99)});  // never opened
+  wire::IslandTerms terms;
+  controller_->FillTerms(1, terms);
+  ASSERT_EQ(terms.ended_sessions_size(), 1);
+  EXPECT_EQ(terms.ended_sessions(0).first(), 1u);
+  EXPECT_EQ(terms.ended_sessions(0).last(), 1u);
+}
+
 // --- Sessions ---
 
 TEST_F(ControllerTest, BrokenBooksEndTheirSessionAndNoOther_OB2) {

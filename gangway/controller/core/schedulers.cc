@@ -158,6 +158,7 @@ void Controller::FillTerms(uint32_t island, wire::IslandTerms& terms) const {
   for (const WorkerInfo& worker : workers_) {
     if (worker.declared.island() == island) *terms.add_workers() = worker.declared;
   }
+  ended_.AppendTo(*terms.mutable_ended_sessions());
 }
 
 std::string Controller::AbsentSchedulers() const {

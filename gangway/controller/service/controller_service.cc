@@ -91,7 +91,7 @@ ControllerService::~ControllerService() { *alive_ = false; }
 
 absl::StatusOr<std::unique_ptr<transport::Endpoint>> ControllerService::Welcome(
     const std::shared_ptr<transport::Link>& link, const wire::Hello& hello) {
-  uint64_t key = next_key_++;
+  const uint64_t key = hello.role() == wire::ROLE_CLIENT ? next_session_++ : next_key_++;
   switch (hello.role()) {
     case wire::ROLE_CLIENT:
       clients_[SessionId(key)] = {.link = link,

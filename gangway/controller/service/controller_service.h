@@ -233,7 +233,9 @@ class ControllerService {
   std::map<uint64_t, TraceQuery> traces_;
   std::map<uint64_t, WhyQuery> whys_;
   const Clock::time_point started_ = Clock::now();
-  uint64_t next_key_ = 1;          // sessions, tools, compilers, probes
+  uint64_t next_session_ =
+      1;                   // without gaps, so that those which have ended are few runs of numbers
+  uint64_t next_key_ = 1;  // tools, schedulers, compilers, probes
   uint64_t frames_received_ = 0;   // from clients
   uint64_t frames_sent_ = 0;       // to clients
   std::function<void()> drained_;  // of DrainAll, until called

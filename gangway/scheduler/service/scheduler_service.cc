@@ -144,6 +144,7 @@ void SchedulerService::Begin(const wire::HelloReply& reply) {
   data_key_ = reply.data_key();
   cluster_holds_latency_ = reply.latency_request();
   isolated_ = reply.island().isolated();
+  ended_.Insert(reply.island().ended_sessions());
   if (cluster_holds_latency_ && options_.latency_request) latency_.Use(loop_);
   config_.island = options_.island;
   config_.budget_bytes = reply.island().budget_bytes();
@@ -184,6 +185,8 @@ void SchedulerService::OnControllerFrame(wire::Frame frame) {
   if (!island_) return;
   if (frame.has_island_batch()) {
     KeepPrograms(*frame.mutable_island_batch());
+    for (const wire::IslandItem& item : frame.island_batch().items())
+      if (item.has_end_session()) ended_.Insert(SessionId(item.end_session().session()));
     Step(FromController{std::move(*frame.mutable_island_batch())});
   }
   if (frame.has_why_request()) OnWhyRequest(frame.why_request());
@@ -303,6 +306,7 @@ absl::Status SchedulerService::Register(uint32_t index,
   reply.mutable_hello_reply()->set_data_key(data_key_);
   reply.mutable_hello_reply()->set_latency_request(cluster_holds_latency_);
   reply.mutable_hello_reply()->set_isolated(isolated_);
+  ended_.AppendTo(*reply.mutable_hello_reply()->mutable_ended_sessions());
   GANGWAY_RETURN_IF_ERROR(link->Send(std::move(reply)));
   WorkerLink& worker = workers_[index];
   worker.link = link;

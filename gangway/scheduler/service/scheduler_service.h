@@ -29,6 +29,7 @@
 #include "gangway/transport/handshake/handshake.h"
 #include "gangway/transport/paced_sender.h"
 #include "gangway/transport/transport.h"
+#include "gangway/wire/ended_sessions.h"
 
 namespace gangway::scheduler {
 
@@ -121,6 +122,7 @@ class SchedulerService {
   std::string data_key_;                // workers check clients' data tokens with it
   bool cluster_holds_latency_ = false;  // HelloReply.latency_request
   bool isolated_ = false;               // IslandTerms.isolated
+  wire::EndedSessions ended_;           // so far
   IslandConfig config_;
   std::unique_ptr<Island> island_;
   LatencyHold latency_{&LatencyRequest::OfProcess()};

@@ -21,7 +21,6 @@ constexpr size_t kPieceBytes = size_t{1} << 20;
 constexpr size_t kTurnBytes = 4 * kPieceBytes;   // of a session, before the loop does other work
 constexpr size_t kFrameBytes = size_t{4} << 10;  // what a frame costs beside its bytes
 constexpr size_t kInterleaved = 4;               // large shards of a session that take turns
-constexpr size_t kEndedMax = 4096;
 constexpr std::chrono::seconds kHelloLimit{10};
 constexpr std::chrono::seconds kIdleMemoryMax{10};
 // Fetched shards stay in shared memory as long as a client reads them there, perhaps for good. Beyond these parts of
@@ -90,7 +89,7 @@ void DataStreams::SetKey(std::string key) {
 }
 
 void DataStreams::Admit(SessionId session) {
-  if (!isolated_ || ended_.contains(session) || !admitted_.insert(session).second) return;
+  if (!isolated_ || ended_.Contains(session) || !admitted_.insert(session).second) return;
   std::vector<std::pair<uint64_t, std::vector<wire::Frame>>> early;
   for (auto& [id, stream] : streams_) {
     if (stream.awaits != session) continue;
@@ -161,7 +160,7 @@ void DataStreams::OnHello(uint64_t id, Stream& stream, wire::Frame frame) {
                           "The token does not match session ", session_id,
                           "; open data streams with the data token of this session's welcome.")));
   }
-  if (ended_.contains(session_id)) {
+  if (ended_.Contains(session_id)) {
     return Refuse(
         id, absl::FailedPreconditionError(absl::StrCat("Session ", session_id, " has ended.")));
   }
@@ -286,7 +285,7 @@ void DataStreams::OnReply(uint64_t id, Stream& stream, wire::Frame frame) {
 }
 
 void DataStreams::SendCallback(SessionId session_id, wire::HostCallback callback) {
-  if (ended_.contains(session_id))
+  if (ended_.Contains(session_id))
     return LoseCallbacks(session_id, absl::CancelledError("The session ended."));
   Session& session = SessionOf(session_id);
   wire::Frame frame;
@@ -396,7 +395,7 @@ void DataStreams::FailShards(const FailFetch& fail) {
 }
 
 void DataStreams::Enqueue(SessionId session_id, Outgoing outgoing) {
-  if (ended_.contains(session_id)) return outgoing.sent(absl::CancelledError("The session ended."));
+  if (ended_.Contains(session_id)) return outgoing.sent(absl::CancelledError("The session ended."));
   Session& session = SessionOf(session_id);
   const transport::ShardSize size = SizeOf(outgoing);
   session.outgoing.Push(session_id, size, std::move(outgoing));
@@ -510,7 +509,7 @@ UploadStaging::Shards DataStreams::TakeUpload(SessionId session, uint64_t upload
 }
 
 void DataStreams::RefuseUpload(SessionId session, uint64_t upload) {
-  if (!ended_.contains(session)) SessionOf(session).staging.Refuse(upload);
+  if (!ended_.Contains(session)) SessionOf(session).staging.Refuse(upload);
 }
 
 size_t DataStreams::upload_count() const {
@@ -529,11 +528,9 @@ std::vector<UploadsMoved> DataStreams::TakeMoved() {
 }
 
 void DataStreams::EndSession(SessionId session_id) {
-  ended_.insert(session_id);
+  ended_.Insert(session_id);
   admitted_.erase(session_id);
   options_.staging->EndSession(session_id);
-  if (ended_.size() > kEndedMax)
-    ended_.erase(ended_.begin());  // the oldest, since session ids increase
   auto entry = sessions_.find(session_id);
   if (entry == sessions_.end()) return;
   if (auto stream = streams_.find(entry->second.stream); stream != streams_.end()) {

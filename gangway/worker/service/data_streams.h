@@ -23,7 +23,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -37,6 +36,7 @@
 #include "gangway/transport/pieces.h"
 #include "gangway/transport/shm/descriptor_socket.h"
 #include "gangway/transport/transport.h"
+#include "gangway/wire/ended_sessions.h"
 #include "gangway/worker/core/actions.h"
 #include "gangway/worker/service/fetched_shard.h"
 #include "gangway/worker/service/peer_streams.h"
@@ -73,6 +73,8 @@ class DataStreams {
   // The key that checks data tokens. Frames that arrive before it wait for it, since a client may
   // learn of this worker before the worker receives its own welcome.
   void SetKey(std::string key);
+  // These have ended before. Before SetKey.
+  void SetEnded(const wire::EndedSessions::Runs& sessions) { ended_.Insert(sessions); }
   // From now on, streams of a session are taken once it is admitted, and wait for that as for a Hello. Before SetKey.
   void Isolate() { isolated_ = true; }
   void Admit(SessionId session);
@@ -197,7 +199,7 @@ class DataStreams {
   uint64_t sent_bytes_ = 0;
   uint64_t received_shared_bytes_ = 0;
   uint64_t sent_shared_bytes_ = 0;
-  std::set<SessionId> ended_;  // the latest ended sessions: late work for them is dropped
+  wire::EndedSessions ended_;  // late work for them is dropped, and their tokens open nothing
 };
 
 }  // namespace gangway::worker

@@ -247,6 +247,7 @@ void OnControlFrame(wire::Frame frame, const WorkerOptions& options, const Ident
   if (frame.has_hello_reply()) {
     link.SetEpoch(frame.hello_reply().epoch());
     if (frame.hello_reply().isolated()) service.Isolate();
+    service.SetEnded(frame.hello_reply().ended_sessions());
     service.SetDataKey(frame.hello_reply().data_key());
     if (frame.hello_reply().latency_request() && options.latency_request)
       service.UseLatencyRequest();

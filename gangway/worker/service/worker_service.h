@@ -72,6 +72,7 @@ class WorkerService {
   void OnBatch(wire::IslandBatch batch);
   // Before SetDataKey.
   void Isolate() { streams_.Isolate(); }
+  void SetEnded(const wire::EndedSessions::Runs& sessions) { streams_.SetEnded(sessions); }
   void SetDataKey(std::string key) {
     transfers_.SetDataKey(key);
     peers_.streams().SetToken(transport::DataToken(key, kPeerSession));

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <string>
 
+#include "absl/strings/match.h"
+
 #include "gangway/base/file_descriptor.h"
 #include "gangway/device/sim/sim_backend.h"
 #include "gangway/transport/shm/descriptor_socket.h"
@@ -83,6 +85,29 @@ class LateWelcomeTest : public WorkerSimTest {
     WorkerSimTest::SetUp();
   }
 };
+
+class RestartedWorkerTest : public WorkerSimTest {
+ protected:
+  void SetUp() override {
+    welcome_late_ = true;
+    ended_ = {SessionId(3), kSession};
+    WorkerSimTest::SetUp();
+  }
+};
+
+// Also by a stream that came before the worker had its welcome.
+TEST_F(RestartedWorkerTest, TokensOfSessionsThatEndedBeforeItsStartOpenNothing_OB2) {
+  for (const SessionId session : {kSession, SessionId(3), SessionId(4)}) {
+    AskForStream(session);
+    if (session == kSession) Welcome();
+    std::string refusal;
+    ASSERT_TRUE(data_inbox_.Until([&](wire::Frame& frame) {
+      refusal = frame.hello_reply().failure().message();
+      return frame.has_hello_reply();
+    }));
+    EXPECT_EQ(absl::StrContains(refusal, "has ended"), session != SessionId(4)) << refusal;
+  }
+}
 
 // A client may learn of a worker before the worker receives its welcome, whose key checks tokens.
 TEST_F(LateWelcomeTest, StreamsThatComeBeforeTheWelcomeWaitForIt) {

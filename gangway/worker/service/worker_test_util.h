@@ -25,6 +25,7 @@
 #include "gangway/device/device.h"
 #include "gangway/transport/handshake/data_token.h"
 #include "gangway/transport/inproc/inproc.h"
+#include "gangway/wire/ended_sessions.h"
 #include "gangway/wire/version.h"
 #include "gangway/worker/service/worker.h"
 
@@ -120,6 +121,9 @@ class WorkerHarness : public testing::Test {
     reply.mutable_hello_reply()->set_epoch(9);
     reply.mutable_hello_reply()->set_data_key(kDataKey);
     reply.mutable_hello_reply()->set_isolated(isolated_);
+    wire::EndedSessions ended;
+    for (const SessionId session : ended_) ended.Insert(session);
+    ended.AppendTo(*reply.mutable_hello_reply()->mutable_ended_sessions());
     ASSERT_TRUE(control_->Send(reply).ok());
     OpenDevices();
   }
@@ -367,8 +371,9 @@ class WorkerHarness : public testing::Test {
   std::thread worker_;
   absl::Status ended_with_;
   int device_count_ = 0;
-  bool welcome_late_ = false;  // the test calls Welcome() itself
-  bool isolated_ = false;      // sessions are admitted by the test
+  bool welcome_late_ = false;     // the test calls Welcome() itself
+  bool isolated_ = false;         // sessions are admitted by the test
+  std::vector<SessionId> ended_;  // before this worker started
   wire::Hello hello_;
   wire::HelloReply data_reply_;
   std::map<uint64_t, wire::Failure> dones_;
