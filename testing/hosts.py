@@ -190,6 +190,22 @@ class HostsWithRoles(Hosts):
         assert made.returncode == 0, made.stderr
         return tls / name
 
+    def reissue(self, folder: pathlib.Path, authority: pathlib.Path, *, days: int) -> None:
+        """Replaces the certificate in `folder` by one of the same names and key, of the authority whose folder is
+        named; negative `days`: it has expired.
+        """
+        request, certificate = folder / "request.pem", folder / "cert.pem"
+        for command in (
+            ["-x509toreq", "-copy_extensions", "copyall", "-in", str(certificate)]
+            + ["-signkey", str(folder / "key.pem"), "-out", str(request)],
+            ["-req", "-copy_extensions", "copyall", "-in", str(request), "-days", str(days)]
+            + ["-CA", str(authority / "ca.pem"), "-CAkey", str(authority / "ca.key")]
+            + ["-out", str(certificate)],
+        ):
+            subprocess.run(["openssl", "x509", *command], check=True, capture_output=True)
+        request.unlink()
+        certificate.chmod(0o600)
+
     def revoke(self, name: str) -> None:
         """Revokes the certificate, and brings the list to the controller."""
         tls = self.folder / "tls"

@@ -320,6 +320,66 @@ def test_a_revoked_worker_is_down_until_its_place_has_another_certificate_SE_1(
     assert right(roles.connect(roles.add("frank", "client")))
 
 
+# Devices 0 and 1 are worker 0's, device 2 is worker 1's.
+COPIES = """
+import jax, numpy as np
+for source, target in ((0, 2), (2, 0)):
+    array = jax.device_put(np.ones(1 << 18, np.float32), jax.devices()[source])
+    assert float(array.sum()) == 1 << 18
+    try:
+        print(float(jax.device_put(array, jax.devices()[target]).sum()))
+    except jax.errors.JaxRuntimeError as error:
+        print("cannot copy:", error, flush=True)
+"""
+
+
+@pytest.mark.nightly
+def test_certificates_that_expired_or_are_anothers_open_no_link_SE_1(
+    tmp_path: pathlib.Path,
+) -> None:
+    """Worker 1's certificate is of an authority that the controller trusts, and clients and worker 0 do not."""
+    made = HostsWithRoles(tmp_path)
+    tls, other = tmp_path / "tls", certificates(made, tmp_path / "other")
+    own = (tls / "ca.pem").read_bytes()
+    (tls / "controller" / "ca.pem").write_bytes(own + (other / "ca.pem").read_bytes())
+    made.reissue(tls / "worker1", other, days=9)
+    good, old, foreign = (made.add(name, "client") for name in ("good", "old", "foreign"))
+    made.reissue(old, tls, days=-1)
+    made.reissue(foreign, other, days=9)
+    (foreign / "ca.pem").write_bytes(own + (other / "ca.pem").read_bytes())
+    try:
+        made.start_controller()
+        made.start_workers()
+        made.wait_for("controller", "ready: ")
+        began = time.monotonic()
+        result = made.connect(old)
+        assert result.returncode == 2, result.stdout + result.stderr
+        assert f"{old} is not from that cluster's CA, has expired" in result.stderr, result.stderr
+        assert time.monotonic() - began < 15 * PATIENCE
+        # The data stream to worker 1, and that of worker 0.
+        for client, worker in ((good, "worker1"), (foreign, "worker0")):
+            began = time.monotonic()
+            result = made.connect(client)
+            assert result.returncode == 1, result.stdout + result.stderr
+            assert f"The data stream of island0/{worker} was lost" in result.stderr, result.stderr
+            assert "it cannot be opened: the link to 127.0.0." in result.stderr, result.stderr
+            print(f"{client.name}: {time.monotonic() - began:.1f} s", result.stderr[-600:])
+        # From worker to worker, for the controller's front door, which reaches both.
+        script = tmp_path / "copies.py"
+        script.write_text(COPIES)
+        began = time.monotonic()
+        result = made.run("run", "--port", str(made.front_door), str(script))
+        assert result.stdout.count("cannot copy: ") == 2, result.stdout + result.stderr
+        print(f"copies: {time.monotonic() - began:.1f} s", result.stdout)
+        made.end("worker0")
+        made.reissue(tls / "worker0", tls, days=-1)
+        made.start("worker0", "worker", "--island", "0", "--index", "0")
+        assert made.processes.pop("worker0").wait(20 * PATIENCE) == 1, made.log("worker0")
+        assert "cert.pem has expired" in made.log("worker0"), made.log("worker0")
+    finally:
+        made.stop()
+
+
 def test_beyond_loopback_only_with_tls_SE_1(tmp_path: pathlib.Path) -> None:
     plain = Hosts(tmp_path, tls=False)
     text = plain.config.read_text()

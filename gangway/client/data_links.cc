@@ -366,6 +366,7 @@ void DataLinks::Lost(WorkerKey key, const std::shared_ptr<Attempt>& attempt, abs
   const absl::Status status = StreamLost(to, why);
   const auto now = Clock::now();
   ++to.failures;
+  to.refusal = welcomed ? absl::OkStatus() : why;
   for (uint64_t upload : lost) options_.on_upload_lost(upload, status);
   if (welcomed) to.down_since = now;
   if (silent) {
@@ -443,7 +444,10 @@ void DataLinks::Look(WorkerKey key, Clock::time_point now, Clock::duration stood
     if (attempt != nullptr && attempt->silence.IsTooLong(now, kWelcomeMax))
       Lost(key, attempt, silent_for(kWelcomeMax));
     if (now - to.down_since < kDownMax) return;
-    return GiveUp(key, StreamLost(to, absl::UnavailableError("it cannot be opened")));
+    // The last attempt may be under way; why the one before failed says more, such as a certificate that has expired.
+    return GiveUp(key, StreamLost(to, absl::UnavailableError(absl::StrCat(
+                                          "it cannot be opened", to.refusal.ok() ? "" : ": ",
+                                          std::string(to.refusal.message())))));
   }
   NoteProgress(*attempt, now);
   if (attempt->silence.IsTooLong(now, kSilenceMax))

@@ -209,8 +209,9 @@ class DataLinks {
     wire::Worker worker;
     Incarnation previous;  // the incarnation before this one
     bool up = false;
-    bool admits = false;               // this session's links, if that is awaited
-    int failures = 0;                  // consecutive
+    bool admits = false;   // this session's links, if that is awaited
+    int failures = 0;      // consecutive
+    absl::Status refusal;  // why the last attempt failed; OK: it did not, or was welcomed before
     Clock::time_point down_since;      // without a link that has been welcomed
     int hellos = 0;                    // sent to this incarnation
     std::shared_ptr<Attempt> attempt;  // null: no link and none under way

@@ -198,6 +198,12 @@ class BareLink {
     EXPECT_TRUE(changed_.WaitFor(mutex_, kLimit, find)) << "the wanted frame did not arrive";
     return frame;
   }
+  // The first frame that satisfies `wanted` among those that have come; an empty one if none does.
+  wire::Frame Find(const std::function<bool(const wire::Frame&)>& wanted) {
+    MutexLock lock(mutex_);
+    const auto it = std::find_if(frames_.begin(), frames_.end(), wanted);
+    return it == frames_.end() ? wire::Frame() : *it;
+  }
   wire::HelloReply TakeHelloReply() {
     return Take([](const wire::Frame& frame) { return frame.has_hello_reply(); }).hello_reply();
   }

@@ -233,6 +233,92 @@ TEST_F(NativeE2eTest, ADataStreamOpensOnlyWithItsSessionsToken_OB_3) {
   for (auto& link : late) ExpectRefused(*link);
 }
 
+// All that a data stream may say about a shard, with the numbers of another session's uploads, fetches and copies.
+std::vector<wire::Frame> WordsAbout(uint64_t session, uint64_t number) {
+  std::vector<wire::Frame> frames;
+  const auto about = [&]() -> wire::Bulk& {
+    wire::Bulk& bulk = *frames.emplace_back().mutable_bulk();
+    bulk.mutable_name()->set_session(session);
+    return bulk;
+  };
+  const auto upload = [&]() -> wire::Bulk& {
+    wire::Bulk& bulk = about();
+    bulk.mutable_name()->set_upload(number);
+    return bulk;
+  };
+  const auto fetch = [&]() -> wire::Bulk& {
+    wire::Bulk& bulk = about();
+    bulk.mutable_name()->set_fetch(number);
+    return bulk;
+  };
+  const auto transfer = [&]() -> wire::Bulk& {
+    wire::Bulk& bulk = about();
+    bulk.mutable_name()->set_transfer(number);
+    return bulk;
+  };
+  upload().mutable_place_request()->set_size(16);
+  upload().mutable_dropped();
+  fetch().mutable_received();
+  fetch().mutable_resend();
+  fetch().mutable_request();
+  transfer().mutable_request();
+  transfer().mutable_dropped();
+  transfer().mutable_received();
+  transfer().mutable_placed();
+  about().mutable_gone();
+  about().mutable_published();
+  about().mutable_progress();
+  return frames;
+}
+
+TEST_F(NativeE2eTest, DataStreamsReachNothingOfAnotherSession_OB_3) {
+  wire::HelloReply welcome;
+  auto intruder = BareSession(&welcome);
+  NativeClient owner = MustConnect();
+  const uint64_t session = owner->cluster().session;
+  std::vector<ArrayHandle> arrays;
+  const auto expect_unharmed = [&](size_t first) {
+    for (size_t i = first; i < arrays.size(); ++i) {
+      const auto read = owner.Get(arrays[i]);
+      ASSERT_TRUE(read.ok()) << read.status();
+      EXPECT_THAT(*read, ElementsAre(5, 6, 7, static_cast<float>(i)));
+    }
+  };
+  auto stream = OpenStream(welcome, wire::ROLE_DATA, welcome.session(), welcome.data_token());
+  EXPECT_EQ(stream->TakeHelloReply().failure().code(), 0);
+  for (uint64_t number = 1; number <= 40; ++number) {
+    for (wire::Frame& frame : WordsAbout(session, number)) stream->Send(std::move(frame));
+    arrays.push_back(owner.Put({5, 6, 7, static_cast<float>(arrays.size())}));
+    for (wire::Frame& frame : WordsAbout(session, number)) stream->Send(std::move(frame));
+    expect_unharmed(arrays.size() - 1);
+  }
+  expect_unharmed(0);
+  // Nothing came to the intruder but answers to its own requests of places.
+  wire::Frame beat;
+  beat.mutable_heartbeat()->set_time_ns(77);
+  stream->Send(std::move(beat));
+  stream->Take([](const wire::Frame& frame) { return frame.heartbeat().time_ns() == 77; });
+  const wire::Frame told = stream->Find([](const wire::Frame& frame) {
+    return frame.has_bulk() && !frame.bulk().has_place_answer();
+  });
+  EXPECT_FALSE(told.has_bulk()) << told.ShortDebugString();
+
+  // A reply to a host callback of another session, and bytes for nothing that it has declared, end only its own stream.
+  wire::Frame reply;
+  reply.mutable_host_callback_reply()->set_call(1);
+  stream->Send(std::move(reply));
+  EXPECT_THAT(stream->TakeHelloReply().failure().message(), HasSubstr("without a host callback"));
+  stream->WaitClosed();
+  // Streams of workers to one another, which read what is offered to them.
+  for (wire::Role role : {wire::ROLE_PEER, wire::ROLE_MEMBER}) {
+    for (const std::string& token : {welcome.data_token(), std::string(), ClusterToken()}) {
+      for (uint64_t named : {uint64_t{0}, welcome.session(), session})
+        ExpectRefused(*OpenStream(welcome, role, named, token));
+    }
+  }
+  expect_unharmed(0);
+}
+
 // A token stays right for as long as its controller lives; so a worker, also its next process, knows who has ended.
 TEST_F(NativeE2eTest, ATokenOpensNothingAfterItsSession_OB_2) {
   wire::HelloReply first;
