@@ -112,6 +112,11 @@ void AddController(CLI::App& app, ControllerOptions& options, WaitLimits& waits,
                    "the names of the absent ones; 0: no limit")
       ->check(CLI::Range(0, 86400))
       ->capture_default_str();
+  command
+      ->add_option("--leave-status", options.leave_status,
+                   "the exit status of a controller that was told to end")
+      ->check(CLI::Range(0, 255))
+      ->capture_default_str();
   AddLatencyRequest(command, options.latency_request);
   command->callback([&] {
     ClusterConfig& cluster = options.cluster;

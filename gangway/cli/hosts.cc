@@ -225,7 +225,7 @@ int RunController(const ControllerOptions& given) {
   if (auto status = file.Clear(); !status.ok()) return Fail(status);
   const int result = Supervisor(Describe(*config, options, *plugin, dir, file), &dir).Run();
   dir.Remove(kSupervisorPid);
-  return result;
+  return result == 0 ? options.leave_status : result;
 }
 
 absl::StatusOr<std::string> HeadFromConfig(const std::string& path, const std::string& tls,

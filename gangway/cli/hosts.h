@@ -44,6 +44,7 @@ struct ControllerOptions {
   std::string state_root;
   std::string address_file;     // gets host:port when the controller listens; empty: none
   uint32_t ready_limit_s = 0;   // until all workers must be up; 0: no limit
+  int leave_status = 0;         // its exit status when it was told to end
   bool latency_request = true;  // the cluster holds it, unless the file says no
 };
 
