@@ -90,9 +90,12 @@ class PodNetwork:
         )
         assert self._server.stdout and self._server.stdout.readline() == b"ready\n"
 
-    def name(self, service: str, address: str) -> None:
-        """The pod with this address is the only endpoint of the Service."""
-        self._services[service] = address
+    def name(self, service: str, address: str | None) -> None:
+        """The pod with this address is the only endpoint of the Service; None: it has none."""
+        if address is None:
+            self._services.pop(service, None)
+        else:
+            self._services[service] = address
         fresh = self._names_file.with_suffix(".new")
         fresh.write_text("".join(f"{at} {name}\n" for name, at in self._services.items()))
         fresh.rename(self._names_file)
@@ -253,6 +256,10 @@ class PodProcess:
         probe = self._container[kind]
         status, text = self.exec(probe["exec"]["command"], probe["timeoutSeconds"])
         return status == 0, text
+
+    def pidfd(self) -> int:
+        """A descriptor that becomes readable when the container has ended; the caller's to close."""
+        return os.pidfd_open(self._process.pid)
 
     def status(self) -> int | None:
         """The exit status, as Kubernetes reports it; None while the container runs."""

@@ -1,6 +1,6 @@
 """What `gangway kubernetes` prints, against the schemas of Kubernetes and the definitions of JobSet and Kueue; and what
-it refuses. tests/test_kubernetes_cluster.py applies it to an API server. The first run on a machine downloads Go, two
-of its modules (40 MB), and the schemas.
+it refuses. tests/test_kubernetes_server.py applies it to a Kubernetes. The first run on a machine downloads Go, two of
+its modules (40 MB), and the schemas.
 """
 
 from __future__ import annotations
