@@ -55,6 +55,11 @@ std::vector<std::string> Listed(const char* name) {
 
 std::vector<std::string> PythonFolders() {
   std::vector<std::string> folders;
+  // A name without a folder is looked up on PATH, as below.
+  if (const fs::path python = Environment("GANGWAY_PYTHON"); python.has_parent_path())
+    AddPackages(python.parent_path().parent_path(), folders);
+  if (const std::string package = PackageFolder(); !package.empty())
+    AddUnique(folders, fs::path(package).parent_path());
   for (const char* name : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
     if (const std::string prefix = Environment(name); !prefix.empty()) AddPackages(prefix, folders);
   }
@@ -81,7 +86,8 @@ absl::StatusOr<std::string> FindCuda(const std::vector<std::string>& names) {
       "no CUDA plugin (jax_plugins/xla_",
       absl::StrJoin(names, "/xla_cuda_plugin.so, jax_plugins/xla_"),
       "/xla_cuda_plugin.so) is installed in ",
-      folders.empty() ? "any Python environment: none was found by VIRTUAL_ENV or PATH"
+      folders.empty() ? "any Python environment: none was found by GANGWAY_PYTHON, "
+                        "VIRTUAL_ENV or PATH"
                       : absl::StrJoin(folders, ", "),
       ". Install it where your scripts run: pip install 'jax[", names.front(), "]' (or jax-",
       names.front(),

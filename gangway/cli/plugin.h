@@ -14,8 +14,9 @@ namespace gangway::cli {
 //   "cpu"                     XLA's CPU plugin of this build
 //   "cuda12", "cuda13"        jax-cuda12-pjrt, jax-cuda13-pjrt
 //   "cuda"                    the newest installed one of these
-// CUDA plugins come from the first Python environment that has one: $VIRTUAL_ENV, $CONDA_PREFIX,
-// each python3 on PATH, then $PYTHONPATH and the user's own packages.
+// CUDA plugins come from the first Python environment that has one: that of $GANGWAY_PYTHON, which
+// runs scripts, and the one that holds this binary; $VIRTUAL_ENV, $CONDA_PREFIX, each python3 on
+// PATH, then $PYTHONPATH and the user's own packages.
 // NOT_FOUND: names the places searched and what to install. INVALID_ARGUMENT: unknown name.
 absl::StatusOr<std::string> FindPlugin(const std::string& given);
 

@@ -28,8 +28,8 @@ class PluginTest : public ::testing::Test {
             ::testing::UnitTest::GetInstance()->current_test_info()->name();
     fs::remove_all(root_);
     fs::create_directories(root_);
-    for (const char* name :
-         {"GANGWAY_PLUGIN", "VIRTUAL_ENV", "CONDA_PREFIX", "PATH", "PYTHONPATH", "HOME"}) {
+    for (const char* name : {"GANGWAY_PLUGIN", "GANGWAY_PYTHON", "VIRTUAL_ENV", "CONDA_PREFIX",
+                             "PATH", "PYTHONPATH", "HOME"}) {
       const char* value = std::getenv(name);
       before_.emplace_back(name,
                            value == nullptr ? std::nullopt : std::optional<std::string>(value));
@@ -85,6 +85,17 @@ TEST_F(PluginTest, CudaOfTheActiveEnvironmentComesFirstAndTheNewerOneOfIt) {
   EXPECT_EQ(*FindPlugin("cuda12"), twelve);
   setenv("GANGWAY_PLUGIN", "cuda12", 1);
   EXPECT_EQ(*FindPlugin(""), twelve);
+}
+
+TEST_F(PluginTest, CudaOfThePythonThatRunsScriptsComesFirst) {
+  const std::string active = File(Cuda("active/lib/python3.12/site-packages", 13));
+  const std::string scripts = File(Cuda("scripts/lib/python3.13/site-packages", 12));
+  Set("VIRTUAL_ENV", "active");
+  Set("GANGWAY_PYTHON", "scripts/bin/python");
+  EXPECT_EQ(*FindPlugin("cuda"), scripts);
+  EXPECT_EQ(*FindPlugin("cuda13"), active);
+  setenv("GANGWAY_PYTHON", "python3", 1);  // one of PATH
+  EXPECT_EQ(*FindPlugin("cuda"), active);
 }
 
 TEST_F(PluginTest, PythonPathAndTheUsersOwnPackages) {
