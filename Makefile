@@ -2,7 +2,7 @@
 # versions (tools/setup.sh, which skips what is installed) and builds.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo conformance gpu-kit docs recording test asan tsan fuzz nightly format tidy bench clean
+.PHONY: help setup build demo conformance wheel gpu-kit docs recording test asan tsan fuzz nightly format tidy bench clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z%-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
@@ -51,6 +51,10 @@ recording: build  ## the terminal on the first page, docs/images/session.svg, fr
 
 conformance: setup  ## gangway_conformance: the device suite as one file for another machine
 	@tools/build.sh release gangway_conformance
+
+wheel: setup  ## dist/gangway_runtime-*.whl, which pip installs on other hosts, too
+	@.venv/bin/pip wheel -q --disable-pip-version-check --no-deps -w dist .
+	@ls dist/gangway_runtime-*.whl
 
 gpu-kit: setup  ## build/gpu-kit: what tools/gpu_check.sh needs on a machine with a GPU and no network
 	@tools/gpu_kit.sh

@@ -3,7 +3,10 @@
 # place does nothing, so that setup can run before every build. Downloads are cached in ~/.cache/gangway and tried 3
 # times. GANGWAY_SETUP_PYTHON names the Python 3.11 to use if `python3` is another version.
 #
-#   tools/setup.sh [--packages NAME]    --packages: only the Debian packages of tools/versions/NAME.txt
+#   tools/setup.sh [--packages NAME | --deps | --missing]
+#     --packages    only the Debian packages of tools/versions/NAME.txt
+#     --deps        only .deps/, with a .venv/ that has no packages yet
+#     --missing     changes nothing, and prints the missing Debian packages as apt-get takes them
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 readonly versions=tools/versions
@@ -74,17 +77,20 @@ package_index() {
   echo "${index:-https://pypi.org/simple}"
 }
 
+make_bare_venv() {
+  if is_python_311 .venv/bin/python; then return 0; fi
+  say "making .venv with $("$1" --version)"
+  rm -rf .venv
+  "$1" -m venv .venv
+}
+
 # pip takes a minute of CPU to install what uv takes from its cache in a second, in every new clone. The bytecode is
 # made here, since each process would make its own where PYTHONDONTWRITEBYTECODE is set.
 make_venv() {
-  local python=$1 wanted uv
+  local wanted uv
   wanted=$(sha256sum < $versions/requirements.txt)
   if is_python_311 .venv/bin/python && [ "$(cat .venv/gangway-stamp 2>/dev/null)" = "$wanted" ]; then return 0; fi
-  if ! is_python_311 .venv/bin/python; then
-    say "making .venv with $("$python" --version)"
-    rm -rf .venv
-    "$python" -m venv .venv
-  fi
+  make_bare_venv "$1"
   say "installing the wheels of $versions/requirements.txt into .venv"
   uv=$(sed -n '/^uv==/p' $versions/requirements.txt)
   retry .venv/bin/pip install -q --disable-pip-version-check --cache-dir "$cache/pip" "$uv" &&
@@ -156,12 +162,22 @@ PYTHON
 
 main() {
   local python
+  if [ "${1:-}" = --missing ]; then
+    packages_missing
+    return
+  fi
   mkdir -p .cache "$cache"
   exec 9> .cache/setup.lock  # `make test` and `make demo` may start together
   flock -w 1800 9 || fail "another tools/setup.sh has held .cache/setup.lock for half an hour"
   if [ "${1:-}" = --packages ]; then
     packages=$versions/${2:?usage: tools/setup.sh [--packages NAME]}.txt
     install_packages
+    return
+  fi
+  if [ "${1:-}" = --deps ]; then
+    python=$(find_python)
+    make_bare_venv "$python"
+    unpack_deps
     return
   fi
   install_packages
