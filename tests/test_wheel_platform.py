@@ -91,16 +91,19 @@ def test_missing_packages_are_named_in_one_message(
     fake.chmod(0o755)
     debian_12.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     told = message()
-    (line,) = re.findall(r"^  apt-get install --no-install-recommends (.*)$", told, re.MULTILINE)
-    assert {"'ninja-build=1.11.1*'", "'libgrpc++-dev=1.51.1*'"} <= set(line.split())
+    (line,) = re.findall(r"^ +apt-get install --no-install-recommends (.*)$", told, re.MULTILINE)
+    assert {"'ninja-build=1.11.1*'", "'libgrpc++-dev=1.51.1*'", "'mold=1.10.1*'"} <= set(
+        line.split()
+    )
     assert "cmake" not in told and "clang" not in told  # clang checks, and does not build
-    assert "Run tools/setup.sh" in told
-    assert ".deps" not in told.replace("--deps", "")  # which is here
+    assert "Or let tools/setup.sh do all of it" in told
+    assert ".deps" not in told  # which is here
 
 
 def test_a_missing_folder_alone(debian_12: pytest.MonkeyPatch) -> None:
     told = wheel_platform.what_is_missing([], has_deps=False)
-    assert "the folder .deps" in told and "apt-get" not in told
+    assert "the folder .deps" in told and "tools/setup.sh --deps\n" in told
+    assert "apt-get" not in told
     assert wheel_platform.what_is_missing([], has_deps=True) == ""
 
 

@@ -23,8 +23,9 @@ SYSTEM = {
     *("libc.so.6", "libm.so.6", "libdl.so.2", "librt.so.1", "libpthread.so.0", "libresolv.so.2"),
     *("ld-linux-x86-64.so.2", "libstdc++.so.6", "libgcc_s.so.1"),
 }
-# Packages of apt.txt that check or hasten the repository's builds: a wheel can be made without them.
-NOT_NEEDED = re.compile(r"(ccache|clang|git|libclang|llvm|mold|shellcheck|wget)\b")
+# Packages of apt.txt that check or hasten the repository's builds: a wheel can be made without them. mold is not one
+# of them, since GNU's linker refuses Debian's static libre2 in a shared library.
+NOT_NEEDED = re.compile(r"(ccache|clang|git|libclang|llvm|shellcheck|wget)\b")
 
 
 def describe_machine() -> tuple[str, str]:
@@ -62,21 +63,19 @@ def what_is_missing(packages: list[str], has_deps: bool) -> str:
         return ""
     text = "This machine lacks what the build of Gangway needs:\n"
     if packages:
-        names = ", ".join(package.partition("=")[0] for package in packages)
-        text += f"  - {len(packages)} Debian packages, or their pinned versions: {names}\n"
-    if not has_deps:
-        text += "  - the folder .deps, with XLA's CPU plugin and sources of abseil and protobuf\n"
-    text += (
-        "Run tools/setup.sh in the source's folder, which installs all of it (the packages as root, "
-        "or by sudo), and then pip again.\n"
-    )
-    if packages:
         quoted = " ".join(f"'{package}'" for package in packages)
         text += (
-            "If somebody else installs packages on this machine, these are enough for a wheel, and "
-            f"tools/setup.sh --deps fetches the rest:\n  apt-get install --no-install-recommends {quoted}\n"
+            f"  - {len(packages)} Debian packages, or their pinned versions. As root:\n"
+            f"      apt-get install --no-install-recommends {quoted}\n"
         )
-    return text
+    if not has_deps:
+        text += (
+            "  - the folder .deps, with XLA's CPU plugin and sources of abseil and protobuf. In the "
+            "source's folder:\n      tools/setup.sh --deps\n"
+        )
+    return text + (
+        "Or let tools/setup.sh do all of it: it also installs what the repository's checks need."
+    )
 
 
 def check_machine() -> None:
