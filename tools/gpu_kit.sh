@@ -6,7 +6,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 readonly kit=build/gpu-kit limit_kib=$((64 * 1024))
 rm -rf "$kit"
 mkdir -p "$kit"
-.venv/bin/python -m pip wheel -q --no-deps -w "$kit" -C build-dir=build/gpu-wheel -C cmake.define.GANGWAY_WHEEL_CPU_PLUGIN=OFF .
+.venv/bin/python -m pip wheel -q --no-deps -w "$kit" \
+  --config-settings build-dir=build/gpu-wheel --config-settings cmake.define.GANGWAY_WHEEL_CPU_PLUGIN=OFF .
 tools/build.sh release gangway_conformance
 strip -o "$kit/gangway_conformance" build/release/gangway_conformance
 .venv/bin/python -m pip download -q --no-deps -d "$kit" -r tools/versions/gpu-kit.txt
