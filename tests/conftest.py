@@ -30,6 +30,7 @@ GROUPS = re.compile(
     r"|test_span\.py::\w+\[(together|apart)"
     r"|test_other_jax\.py::\w+\[(0\.\d+)"
     r"|test_places\.py"
+    r"|test_ray\.py"
     r"|test_slurm\.py"
     r"|test_wheel\.py"
     r"|test_transfers\.py::\w+\[(?:\w+-)?(shared|streams|small-pool)"

@@ -1,0 +1,237 @@
+"""What the actors of `gangway.ray` run: one process of a cluster, under a guard (_guard.py).
+
+Ray gets this module by value, so that an actor also starts on a node without this package, and can
+say so. It therefore imports the standard library only. Methods of a `Place` run on several threads.
+"""
+
+from __future__ import annotations
+
+import base64
+import collections
+import contextlib
+import importlib
+import importlib.util
+import json
+import os
+import pathlib
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+LEAVE_S = 10  # that a process has to finish its work
+START_LIMIT_S = 30  # of a Python, or of `gangway version`
+PAUSE_S_MAX = 60  # before a process that has ended is started again
+LASTED_S = 60  # after which the next pause is short again
+TAIL_LINES = 12  # of its output, that tell why a process has ended
+# Variables that would lead a process to another cluster.
+OTHERS = ("GANGWAY_ADDRESS", "GANGWAY_PORT", "GANGWAY_STATE_DIR", "GANGWAY_TLS", "GANGWAY_TOKEN")
+
+
+def find_gangway() -> str:
+    """The path of the command: of the wheel or the repository that Python finds, or of PATH; empty
+    if there is none.
+    """
+    found = importlib.util.find_spec("gangway")
+    for folder in (found and found.submodule_search_locations) or ():
+        package = pathlib.Path(folder).resolve()
+        for path in (package / "_bin" / "gangway", package.parents[1] / "bin" / "gangway"):
+            if os.access(path, os.X_OK):
+                return str(path)
+    return shutil.which("gangway") or ""
+
+
+def version_of(command: str) -> str:
+    """What `gangway version` says, or why it says nothing."""
+    try:
+        told = subprocess.run(
+            [command, "version"], capture_output=True, text=True, timeout=START_LIMIT_S
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"that does not start ({error})"
+    return told.stdout.strip() or f"that fails ({told.stderr.strip()[-500:]})"
+
+
+def what_is_wrong(command: str, version: str, wanted: str) -> str:
+    """Why this host cannot run processes of a cluster of the version `wanted`; empty if it can."""
+    where = f"the Python of Ray there is {sys.executable}"
+    if not command:
+        return (
+            "has no package gangway, and no command gangway in PATH: install the wheel "
+            f"gangway-runtime {wanted} on that node ({where}), or pass it in runtime_env"
+        )
+    if version != wanted:
+        return (
+            f"has gangway {version} ({command}), but this driver has {wanted}: install one version "
+            f"on all nodes ({where})"
+        )
+    return ""
+
+
+class Guarded:
+    """A process under a guard, or a folder alone if there is no command. `guard` is the text of
+    _guard.py, and `files` are the folder's.
+    """
+
+    def __init__(
+        self,
+        guard: str,
+        files: Mapping[str, bytes],
+        command: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        # /dev/shm is in memory: certificates are then written to no disk.
+        wanted = {
+            "parents": ["/dev/shm", tempfile.gettempdir()],
+            "files": {name: base64.b64encode(data).decode() for name, data in files.items()},
+            "command": list(command),
+            "leave_s": LEAVE_S,
+        }
+        inherited = {name: value for name, value in os.environ.items() if name not in OTHERS}
+        # Where the command looks for plugins that are installed beside this Python.
+        path = f"{os.path.dirname(sys.executable)}:{inherited.get('PATH', os.defpath)}"
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", guard],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**inherited, "PATH": path, **(environment or {})},
+            text=True,
+            errors="replace",
+        )
+        self._folders: list[str] = []
+        self._said = self._process.stdout
+        assert self._process.stdin
+        with contextlib.suppress(BrokenPipeError):  # `read` then finds the end
+            self._process.stdin.write(json.dumps(wanted) + "\n")
+            self._process.stdin.flush()
+
+    def read(self) -> tuple[str, str]:
+        """The guard's next line, as its kind and the rest; ("exit", "") if it was killed, once its
+        folders are removed.
+        """
+        assert self._said
+        kind, _, rest = self._said.readline().rstrip("\n").partition(" ")
+        if kind == "folder":
+            self._folders.append(rest)
+        for folder in self._folders if not kind else ():
+            shutil.rmtree(folder, ignore_errors=True)
+        if kind in ("", "exit", "error"):
+            self._said.close()
+            self.end()
+            self._process.wait(START_LIMIT_S)  # the process that Popen knows ended at the start
+        return kind or "exit", rest
+
+    def end(self) -> None:
+        """Asks for the end; `read` says when it has come. From any thread."""
+        assert self._process.stdin
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+
+
+class Place:
+    """An actor: keeps one process of the cluster running, until `stop`."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._changed = threading.Condition()
+        self._guarded: Guarded | None = None
+        self._stopping = False
+        self._running = False
+        self._events: dict[str, str] = {}
+        self._tail: collections.deque[str] = collections.deque(maxlen=TAIL_LINES)
+
+    def __repr__(self) -> str:
+        """What Ray writes before the actor's output."""
+        return f"gangway {self._what}"
+
+    def describe(self, wanted: str) -> dict[str, str]:
+        """This node, and what is wrong with it, for a cluster of the version `wanted`."""
+        ray = importlib.import_module("ray")
+        command = find_gangway()
+        return {
+            "host": socket.gethostname(),
+            "address": ray.util.get_node_ip_address(),
+            "node": ray.get_runtime_context().get_node_id(),
+            "problem": what_is_wrong(command, version_of(command) if command else "", wanted),
+            "gpus": os.environ.get("CUDA_VISIBLE_DEVICES", ""),
+        }
+
+    def run(self, spec: dict[str, Any]) -> str:
+        """Runs `gangway` with the arguments `spec["arguments"]`; if `spec["again"]`, whenever it
+        has ended. Returns, after `stop` or its last end, why it has ended.
+        """
+        pause_s = 1
+        with self._changed:
+            self._running = True
+        try:
+            while True:
+                began = time.monotonic()
+                reason = self._run_once(spec)
+                if time.monotonic() - began > LASTED_S:
+                    pause_s = 1
+                with self._changed:
+                    self._tell("ended", reason)
+                    if self._stopping or not spec["again"]:
+                        return reason
+                    print(f"{self._what} {reason}; it starts again in {pause_s} s")
+                    if self._changed.wait_for(lambda: self._stopping, pause_s):
+                        return reason
+                pause_s = min(2 * pause_s, PAUSE_S_MAX)
+        finally:
+            with self._changed:
+                self._running = False
+                self._changed.notify_all()
+
+    def _run_once(self, spec: dict[str, Any]) -> str:
+        command = find_gangway()
+        version = version_of(command) if command else ""
+        if problem := what_is_wrong(command, version, spec["version"]):
+            return f"cannot run: its node, {socket.gethostname()}, {problem}"
+        with self._changed:
+            if self._stopping:
+                return "was stopped"
+            guarded = self._guarded = Guarded(
+                spec["guard"],
+                spec["files"],
+                [command, *spec["arguments"]],
+                spec["environment"],
+            )
+        self._tail.clear()
+        while True:
+            kind, rest = guarded.read()
+            if kind == "error":
+                return f"cannot start: {rest}"
+            if kind == "exit":
+                said = "".join(f"\n  {line}" for line in self._tail)
+                return f"has ended with status {rest or 'unknown'}{said}"
+            if kind == "line":
+                print(rest, flush=True)  # to Ray's log of this actor, and to the driver
+                self._tail.append(rest)
+                for event, mark in spec["marks"].items():
+                    if mark in rest:
+                        with self._changed:
+                            self._tell(event, rest.partition(mark)[2])
+
+    def _tell(self, event: str, text: str) -> None:
+        self._events.setdefault(event, text)
+        self._changed.notify_all()
+
+    def until(self, event: str, limit_s: float) -> dict[str, str]:
+        """What has happened so far, once `event` or the process's end has, or after `limit_s`."""
+        with self._changed:
+            self._changed.wait_for(lambda: {event, "ended"} & self._events.keys(), limit_s)
+            return dict(self._events)
+
+    def stop(self) -> None:
+        """Returns when the process has ended, and its folder is gone."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+            if self._guarded:
+                self._guarded.end()
+            self._changed.wait_for(lambda: not self._running, LEAVE_S + 5)

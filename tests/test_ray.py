@@ -1,0 +1,529 @@
+"""Clusters inside a Ray cluster (gangway.ray): a real Ray of several nodes on this machine, of which one is killed. After
+each test, nothing of a cluster is left on a node. What needs no Ray is tested without it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+
+import pytest
+from harness import ROOT, wait_for
+from leftovers import processes_with
+from ray_nodes import RayNodes, ray_python
+
+sys.path.append(str(ROOT / "python"))
+
+import gangway.ray
+
+from gangway import _ray_place
+
+GUARD = (ROOT / "python" / "gangway" / "_guard.py").read_text()
+GUIDE = ROOT / "docs" / "guides" / "ray.md"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"workers": 0}, "workers=0 is not a number of at least 1"),
+        ({"workers": 2.5}, "workers=2.5"),
+        ({"devices": True}, "devices=True"),
+        ({"per_node": -1}, "per_node=-1"),
+        ({"num_cpus": float("nan")}, "num_cpus=nan"),
+        ({"num_gpus": 1.5}, "num_gpus=1.5: Ray gives out parts of one, and whole ones only"),
+        ({"num_cpus": 0}, "any number of such workers"),
+        ({"workers": 3, "islands": 2}, "3 workers cannot be divided over 2 islands"),
+        ({"name": ""}, "name=''"),
+        ({"start_limit_s": 0}, "start_limit_s=0"),
+        ({"options": "--memory 8GB"}, "options='--memory 8GB' is not a list of words"),
+        ({"options": [1]}, "options=[1] is not"),
+        ({"name": "a\nb"}, "name='a"),
+        ({"start_limit_s": float("inf")}, "start_limit_s=inf"),
+    ],
+)
+def test_a_wrong_argument_is_named(arguments: dict[str, object], words: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(words)):
+        gangway.ray.up(**arguments)  # type: ignore[arg-type]
+
+
+def test_without_ray_the_message_says_what_to_install() -> None:
+    with pytest.raises(gangway.GangwayError, match="pip install ray"):
+        gangway.ray.up()
+
+
+def guarded(command: list[str]) -> tuple[_ray_place.Guarded, pathlib.Path]:
+    made = _ray_place.Guarded(GUARD, {"key": b"secret"}, command)
+    kind, folder = made.read()
+    assert kind == "folder", folder
+    return made, pathlib.Path(folder)
+
+
+def test_a_guard_ends_its_command_and_removes_its_folder() -> None:
+    text = "import sys, time; print(open(sys.argv[1] + '/key').read(), flush=True); time.sleep(100)"
+    made, folder = guarded([sys.executable, "-c", text, "{folder}"])
+    assert made.read() == ("line", "secret")
+    assert (folder.stat().st_mode & 0o777, (folder / "key").stat().st_mode & 0o777) == (
+        0o700,
+        0o600,
+    )
+    made.end()
+    assert made.read() == ("exit", str(-signal.SIGTERM))
+    assert not folder.exists()
+
+
+def test_a_guard_says_how_its_command_ended() -> None:
+    made, folder = guarded([sys.executable, "-c", "print('a\\nb'); raise SystemExit(3)"])
+    assert [made.read() for _ in range(3)] == [("line", "a"), ("line", "b"), ("exit", "3")]
+    assert not folder.exists()
+    made = _ray_place.Guarded(GUARD, {}, ["/no/such/command"])
+    assert made.read()[0] == "folder"
+    kind, why = made.read()
+    assert kind == "error" and "/no/such/command" in why, (kind, why)
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_a_guard_takes_the_first_folder_that_can_hold_the_files(
+    tmp_path: pathlib.Path, works: bool
+) -> None:
+    parents = ["/no/such/folder", *([str(tmp_path)] if works else [])]
+    wanted = {"parents": parents, "files": {}, "command": ["echo", "{folder}"], "leave_s": 1}
+    guard = subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", GUARD],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert guard.stdin and guard.stdout
+    print(json.dumps(wanted), file=guard.stdin, flush=True)
+    first, *rest = guard.stdout.read().splitlines()
+    if works:
+        folder = first.removeprefix("folder ")
+        assert rest == [f"line {folder}", "exit 0"] and folder.startswith(str(tmp_path))
+    else:
+        assert "cannot make a folder for the certificates" in first and not rest
+    guard.stdin.close()
+    guard.stdout.close()
+    guard.wait(20)
+    assert not list(tmp_path.iterdir())
+
+
+OWNER = """
+import sys
+from gangway import _ray_place
+_ray_place.LEAVE_S = 1
+made = _ray_place.Guarded(sys.argv[1], {}, [sys.executable, "-c", sys.argv[2]])
+print(made.read()[1])
+made.read()
+print("up", flush=True)
+made.read()
+"""
+COMMAND = (
+    "import signal, time; signal.signal(15, signal.{}); print('on', flush=True); time.sleep(100)"
+)
+
+
+@pytest.mark.parametrize("victim", ["owner", "guard"])
+def test_a_killed_owner_or_guard_ends_the_command(victim: str) -> None:
+    """The guard ends it although it ignores SIGTERM, and the kernel by SIGTERM."""
+    command = COMMAND.format("SIG_IGN" if victim == "owner" else "SIG_DFL")
+    mark = "GANGWAY_TEST_GUARD", f"{os.getpid()}-{victim}"
+    process = subprocess.Popen(
+        [sys.executable, "-c", OWNER, GUARD, command],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "python"), mark[0]: mark[1]},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout
+    folder = pathlib.Path(process.stdout.readline().strip())
+    assert process.stdout.readline() == "up\n"
+    running = processes_with("=".join(mark))
+    assert len(running) == 3
+    (guard,) = [pid for pid in running if is_guard(pid)]
+    os.kill(process.pid if victim == "owner" else guard, signal.SIGKILL)
+    assert process.wait(20) == (-signal.SIGKILL if victim == "owner" else 0)
+    process.stdout.close()
+    wait_for("its end", lambda: not processes_with("=".join(mark)), 10)
+    assert not folder.exists()
+
+
+def is_guard(pid: int) -> bool:
+    words = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    return b"-I" in words
+
+
+nightly = pytest.mark.nightly
+timeout = pytest.mark.timeout(600)
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[RayNodes]:
+    """Three of two CPUs. A test may kill those above them that it adds."""
+    with tempfile.TemporaryDirectory(prefix="gw-ray-") as folder:
+        made = RayNodes(ray_python(), pathlib.Path(folder))
+        try:
+            for name in ("node1", "node2", "node3"):
+                made.add(name)
+            yield made
+        finally:
+            made.stop()
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(request: pytest.FixtureRequest) -> Iterator[None]:
+    yield
+    if "nodes" in request.fixturenames:
+        nodes: RayNodes = request.getfixturevalue("nodes")
+        wait_for("nothing left on the nodes", lambda: not nodes.left(), 20)
+
+
+LOSS = """
+import sys, time, jax, numpy as np, gangway.ray
+with gangway.ray.up(workers=3, devices=2, per_node=1) as cluster:
+    cluster.connect()
+    devices = jax.devices()
+    mesh = jax.make_mesh((len(devices),), ("x",))
+    rows = jax.device_put(np.arange(6.0), jax.NamedSharding(mesh, jax.P("x")))
+    print("sum", float(jax.jit(lambda x: x.sum())(rows)), len(set(cluster.nodes)), flush=True)
+    # The loss of Ray's head would end Ray, and that of the controller's node, worker 0's, the cluster.
+    lost = next(worker for worker in (1, 2) if cluster.nodes[worker] != sys.argv[1])
+    kept = 3 - lost
+    add = jax.jit(lambda x: x + 1)
+    arrays = {w: jax.device_put(np.full(4, float(w)), devices[2 * w]) for w in (kept, lost)}
+    def result(x):
+        try:
+            return float(np.asarray(add(x))[0])
+        except jax.errors.JaxRuntimeError as error:
+            return str(error)
+    print("holding; to lose:", cluster.nodes[lost], "worker", lost, flush=True)
+    while not isinstance(result(arrays[lost]), str):
+        time.sleep(0.1)
+    print("error:", result(arrays[lost]), flush=True)
+    print("kept:", result(arrays[kept]) == kept + 1, flush=True)
+    deadline = time.monotonic() + 100
+    def again():
+        try:
+            return result(jax.device_put(np.full(4, 41.0), devices[2 * lost]))
+        except jax.errors.JaxRuntimeError as error:
+            return str(error)
+    while again() != 42.0 and time.monotonic() < deadline:
+        time.sleep(0.2)
+    print("back:", again(), flush=True)
+"""
+
+
+@nightly
+@timeout
+def test_a_lost_node_costs_its_arrays_and_its_place_comes_back_with_room(nodes: RayNodes) -> None:
+    driver = nodes.start(LOSS, nodes.address_of("node1"))
+    driver.wait_for_words("holding")
+    assert "sum 15.0 3\n" in driver.output, driver.output
+    ((node, worker),) = re.findall(r"to lose: 127.0.0.1(\d) worker (\d)", driver.output)
+    nodes.kill(f"node{node}")
+    driver.wait_for_words("kept: True")
+    assert re.search(rf"error: DATA_LOSS.*island0/worker{worker}", driver.output), driver.output
+    nodes.add(f"node{node}")  # for the tests that follow, too
+    assert "back: 42.0\n" in driver.wait(150)
+
+
+BASIC = """
+import jax, numpy as np, ray, gangway, gangway.ray
+def total():
+    mesh = jax.make_mesh((jax.device_count(),), ("x",))
+    rows = jax.device_put(np.arange(12.0), jax.NamedSharding(mesh, jax.P("x")))
+    return jax.device_count(), float(jax.jit(lambda x: x.sum())(rows))
+def said(function, **arguments):
+    try:
+        function(**arguments)
+    except gangway.GangwayError as error:
+        return " ".join(str(error).split())
+"""
+ROOM = (
+    BASIC
+    + """
+import time
+ray.init()
+before = ray.available_resources()["CPU"]
+for arguments in (dict(workers=40), dict(workers=4, per_node=1), dict(num_gpus=1), dict(resources={"tape": 1})):
+    began = time.monotonic()
+    print(said(gangway.ray.up, start_limit_s=3, **arguments))
+    print("after", time.monotonic() - began < 8)
+while ray.available_resources()["CPU"] != before:
+    time.sleep(0.1)
+print("room again")
+"""
+)
+
+
+@nightly
+@timeout
+def test_without_room_the_error_says_what_is_asked_and_what_is_free(nodes: RayNodes) -> None:
+    output = nodes.start(ROOM).wait()
+    for words in (
+        "asked are 1 x (CPU 2), 39 x (CPU 1); free are CPU 2 on 127.0.0.",
+        "asked are 1 x (CPU 2), 3 x (CPU 1), each on a node of its own; free are CPU 2 on 127.0.0.",
+        "asked are 1 x (CPU 2, GPU 1); free are CPU 2, GPU 0 on 127.0.0.",
+        "asked are 1 x (CPU 2, tape 1); free are CPU 2, tape 0 on 127.0.0.",
+    ):
+        assert words in output, output
+    assert output.count("Ray had no room for the cluster 'gangway' within 3 s") == 4, output
+    assert output.count("after True") == 4, output
+
+
+TWICE = (
+    BASIC
+    + """
+import os, subprocess, sys
+ray.init(namespace="mine")
+first = gangway.ray.up(workers=2)
+print(said(gangway.ray.up))
+other = "import ray, gangway.ray; ray.init(namespace='mine'); gangway.ray.up()"
+print(subprocess.run([sys.executable, "-c", other], stderr=subprocess.PIPE, text=True).stderr[-500:])
+with gangway.ray.up(name="second") as second:
+    print("both:", first.address != second.address, second.name)
+first.connect()
+print(*total())
+first.down()
+first.down()
+print(said(first.connect))
+with gangway.ray.up() as again:
+    print("again:", again.name)
+"""
+)
+
+
+@nightly
+@timeout
+def test_a_name_belongs_to_one_cluster_and_is_free_again_afterwards(nodes: RayNodes) -> None:
+    output = nodes.start(TWICE).wait()
+    assert "this process already has the cluster 'gangway' up, at 127.0.0." in output, output
+    assert "another process has a cluster 'gangway' up in the Ray namespace 'mine'" in output
+    for words in ("both: True second", "2 66.0", "the cluster 'gangway' is down", "again: gangway"):
+        assert words in output, output
+
+
+HOLD = (
+    BASIC
+    + """
+import sys, time
+cluster = gangway.ray.up(workers=3)
+cluster.connect()
+print("up", *total(), flush=True)
+time.sleep(300)
+"""
+)
+
+
+@nightly
+@timeout
+@pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_everything_ends_with_the_script(nodes: RayNodes, by: signal.Signals) -> None:
+    driver = nodes.start(HOLD)
+    driver.wait_for_words("up 3 66.0")
+    assert len(nodes.left()) > 4
+    driver.process.send_signal(by)
+    driver.ended(30)
+    wait_for("nothing left on the nodes", lambda: not nodes.left(), 30)
+    assert "room again" in nodes.start(ROOM_AGAIN).wait()
+
+
+ROOM_AGAIN = """
+import ray, time
+ray.init()
+while ray.available_resources().get("CPU") != ray.cluster_resources()["CPU"]:
+    time.sleep(0.1)
+print("room again")
+"""
+
+
+@nightly
+@timeout
+def test_a_node_without_gangway_or_with_another_version_is_named(
+    nodes: RayNodes, tmp_path: pathlib.Path
+) -> None:
+    package = tmp_path / "gangway"
+    (package / "_bin").mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / "_bin" / "gangway").write_text("#!/bin/sh\necho 0.0.1\n")
+    (package / "_bin" / "gangway").chmod(0o755)
+    nodes.add("node7", resources={"bare": 4}, environment={"PYTHONPATH": ""})
+    nodes.add("node8", resources={"old": 4}, environment={"PYTHONPATH": str(tmp_path)})
+    script = BASIC + "ray.init()\n"
+    for resource in ("bare", "old"):
+        script += f"print(said(gangway.ray.up, resources={{{resource!r}: 1}}))\n"
+    output = nodes.start(script).wait()
+    nodes.kill("node7")
+    nodes.kill("node8")
+    assert re.search(r"\(127.0.0.17\).* has no package gangway", output), output
+    assert re.search(r"\(127.0.0.18\).* has gangway 0.0.1 .*, but this driver has 0.1", output), (
+        output
+    )
+    assert output.count("install ") == 2, output
+
+
+LOST = (
+    BASIC
+    + """
+import sys, time
+cluster = gangway.ray.up(workers=2)
+cluster.connect()
+print("up", *total(), flush=True)
+x = jax.device_put(np.ones(4), jax.devices()[0])
+while True:
+    try:
+        time.sleep(0.2)
+        x = x + 1
+        x.block_until_ready()
+    except jax.errors.JaxRuntimeError as error:
+        print("lost:", error, flush=True)
+        break
+deadline = time.monotonic() + 60
+while time.monotonic() < deadline:
+    try:
+        print("again", *total(), flush=True)
+        break
+    except jax.errors.JaxRuntimeError as error:
+        time.sleep(0.2)
+print(said(cluster.connect), flush=True)
+time.sleep(300)
+"""
+)
+
+
+def processes_of(nodes: RayNodes, role: str) -> list[int]:
+    """Process ids of `gangway ROLE`."""
+    return [int(each.partition(":")[0]) for each in nodes.left() if f"gangway {role} " in each]
+
+
+@nightly
+@timeout
+def test_a_killed_worker_comes_back_and_a_killed_controller_ends_all(nodes: RayNodes) -> None:
+    driver = nodes.start(LOST)
+    driver.wait_for_words("up 2 66.0")
+    (worker,) = [
+        pid
+        for pid in processes_of(nodes, "worker")
+        if b"\0--index\0000\0" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
+    ]
+    os.kill(worker, signal.SIGKILL)
+    driver.wait_for_words("lost: DATA_LOSS")
+    driver.wait_for_words("again 2 66.0")
+    (controller,) = processes_of(nodes, "controller")
+    os.kill(controller, signal.SIGKILL)
+    driver.wait_for_words("the cluster 'gangway' is lost: its controller has ended with status -9")
+    wait_for("nothing left but the script", lambda: not nodes.left(), 30)
+    driver.process.kill()
+    driver.ended()
+
+
+GPUS = (
+    BASIC
+    + """
+cluster = gangway.ray.up(workers=2, num_gpus=1, per_node=2, plugin="cpu")
+print("up", len(cluster.nodes), flush=True)
+import sys
+sys.stdin.read()
+import time; time.sleep(300)
+"""
+)
+
+
+@nightly
+@timeout
+def test_each_worker_sees_its_own_gpus_and_the_controller_those_beside_it(nodes: RayNodes) -> None:
+    """Ray takes our word for the number of GPUs of a node."""
+    nodes.add("node6", cpus=3, gpus=2)
+    driver = nodes.start(GPUS)
+    driver.wait_for_words("up 2")
+
+    def gpus(role: str) -> list[str]:
+        read = [
+            pathlib.Path(f"/proc/{pid}/environ").read_bytes() for pid in processes_of(nodes, role)
+        ]
+        return sorted(
+            re.findall(rb"\0CUDA_VISIBLE_DEVICES=([^\0]*)", each)[0].decode() for each in read
+        )
+
+    assert gpus("worker") == ["0", "1"]
+    assert gpus("controller")[0] in ("0", "1")
+    driver.process.kill()
+    driver.ended()
+    wait_for("nothing left", lambda: not nodes.left(), 30)
+    nodes.kill("node6")
+
+
+ACTOR = (
+    BASIC
+    + """
+@ray.remote(num_cpus=0)
+class Driver:
+    def up(self):
+        self.cluster = gangway.ray.up(workers=2)
+        return self.cluster.access
+@ray.remote(num_cpus=0)
+def use(access):
+    access.connect()
+    return total()
+ray.init()
+driver = Driver.remote()
+access = ray.get(driver.up.remote())
+print(access)
+print(ray.get([use.remote(access) for _ in range(2)]))
+ray.kill(driver)
+print("killed", flush=True)
+"""
+)
+
+
+@nightly
+@timeout
+def test_an_actor_may_own_a_cluster_and_tasks_use_it(nodes: RayNodes) -> None:
+    output = nodes.start(ACTOR).wait()
+    assert "[(2, 66.0), (2, 66.0)]" in output, output
+    assert re.search(r"^Access\(address='127.0.0.1\d:\d+'\)$", output, re.MULTILINE), output
+
+
+SCRIPT = """
+import signal, sys, jax
+print(jax.device_count(), "devices", sys.argv[1:], flush=True)
+if "wait" in sys.argv:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(5))
+    print("waiting", flush=True)
+    signal.pause()
+sys.exit(7)
+"""
+
+
+@nightly
+@timeout
+def test_the_command_runs_an_unmodified_script(nodes: RayNodes, tmp_path: pathlib.Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    driver = nodes.command("--workers", "2", "--devices", "2", str(script), "--an", "argument")
+    assert driver.ended() == 7, driver.output
+    assert "4 devices ['--an', 'argument']" in driver.output
+    driver = nodes.command(str(script), "wait")
+    driver.wait_for_words("waiting")
+    driver.process.terminate()
+    assert driver.ended(40) == 5, driver.output
+    for arguments, words in (
+        (["--workers", "0", "x.py"], "workers=0"),
+        (["--workers", "50", "--start-limit", "2", "x.py"], "Ray had no room"),
+        (["--plugin", "/no/such.so", "x.py"], "/no/such.so"),
+    ):
+        driver = nodes.command(*arguments)
+        assert driver.ended(40) == 2, driver.output
+        assert words in driver.output and "Traceback" not in driver.output, driver.output
+
+
+@nightly
+@timeout
+def test_the_snippet_of_the_guide(nodes: RayNodes) -> None:
+    (snippet,) = re.findall(r"(?ms)^```python\n(.*?)^```$", GUIDE.read_text())
+    assert "4 devices on 2 nodes: 28.0\n" in nodes.start(snippet).wait()
