@@ -149,6 +149,34 @@ def test_the_tag_is_what_the_files_need(wheel: pathlib.Path) -> None:
     assert not found["unsupported_isa"]
 
 
+def test_a_host_without_jax_runs_a_cluster(wheel: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """As one that only runs workers: of this machine, with the wheel alone."""
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith("GANGWAY_")},
+        "GANGWAY_PORT": str(free_port()),
+        "GANGWAY_STATE_DIR": str(tmp_path / "state"),
+    }
+
+    def run(*command: str) -> subprocess.CompletedProcess[str]:
+        binary = str(tmp_path / "venv" / "bin" / command[0])
+        return subprocess.run(
+            [binary, *command[1:]], env=environment, capture_output=True, text=True, timeout=100
+        )
+
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
+    installed = run("pip", "install", "--no-deps", str(wheel))
+    assert installed.returncode == 0, installed.stderr
+    up = run("gangway", "up", "--detach")
+    try:
+        assert up.returncode == 0, up.stderr
+        refused = run("gangway", "run", "script.py")
+        assert refused.returncode == 1
+        assert "bin/python has no JAX, which scripts need: run `" in refused.stderr
+    finally:
+        down = run("gangway", "down")
+    assert down.returncode == 0, down.stderr
+
+
 def test_the_system_is_bare(bare: Bare) -> None:
     assert (
         bare.python("import sys; print(*sys.version_info[:2], sep='.')").strip()

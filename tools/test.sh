@@ -38,7 +38,7 @@ stage_scripts() {
   [ -e "$MYPY_CACHE_DIR" ] || allow 35
   shellcheck -S warning "${shell[@]}" && .venv/bin/ruff check . && .venv/bin/mypy "${scripts[@]}" &&
     for each in clang_tidy mutants run_tests; do .venv/bin/mypy tools/$each || return 1; done &&
-    (cd python && MYPY_CACHE_DIR+=/package ../.venv/bin/mypy gangway)
+    (cd python && MYPY_CACHE_DIR+=/package ../.venv/bin/mypy gangway gangway_command)
 }
 stage_docs() {
   command -v doxygen >/dev/null || allow 30
