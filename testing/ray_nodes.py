@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Mapping
 from typing import Any
 
-from harness import PATIENCE, ROOT, ends_with_this_process, wait_for
+from harness import PATIENCE, ROOT, ends_with_this_process, free_port, wait_for
 from leftovers import MARKER, processes_with
 
 SHARED = pathlib.Path("/dev/shm")
@@ -35,6 +35,7 @@ class RayNodes:
         self.python = python
         self.folder = folder
         self.address = ""
+        self.dashboard_port = free_port()
         self._before = set(SHARED.glob(f"{FOLDER_PREFIX}*"))  # of others on this machine
         inherited = {
             name: value
@@ -78,7 +79,12 @@ class RayNodes:
             **more,
         }
         if not self.address:
-            arguments |= {"temp_dir": str(self.folder / "ray"), "include_dashboard": False, **more}
+            arguments |= {
+                "temp_dir": str(self.folder / "ray"),
+                "include_dashboard": True,  # it takes jobs
+                "dashboard_host": self.address_of(name),
+                "dashboard_port": self.dashboard_port,
+            }
         self._ask({"do": "add", "name": name, "arguments": arguments})
 
     def address_of(self, name: str) -> str:
@@ -101,6 +107,12 @@ class RayNodes:
     def command(self, *arguments: str, **environment: str) -> Driver:
         """`python -m gangway.ray`"""
         return Driver(self, [self.python, "-m", "gangway.ray", *arguments], environment)
+
+    def submit(self, *command: str) -> Driver:
+        """`ray job submit`, which waits for the job's end."""
+        ray = str(pathlib.Path(self.python).with_name("ray"))
+        at = f"http://{self.address_of('node1')}:{self.dashboard_port}"
+        return Driver(self, [ray, "job", "submit", "--address", at, "--", *command], {})
 
     def left(self) -> list[str]:
         """What clusters inside Ray have left: folders, and processes."""

@@ -524,6 +524,18 @@ def test_the_command_runs_an_unmodified_script(nodes: RayNodes, tmp_path: pathli
 
 @nightly
 @timeout
+def test_a_job_of_ray_runs_a_script(nodes: RayNodes, tmp_path: pathlib.Path) -> None:
+    """Without --working-dir: the nodes of the test share the folder in which Ray keeps and removes those."""
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT.replace("sys.exit(7)", "print('well')"))
+    command = [nodes.python, "-m", "gangway.ray", "--workers", "3", "--per-node", "1", str(script)]
+    output = nodes.submit(*command).wait()
+    assert "3 devices []\nwell\n" in output, output
+    assert nodes.submit(*command[:3], "--workers", "0", "x.py").ended() == 1
+
+
+@nightly
+@timeout
 def test_the_snippet_of_the_guide(nodes: RayNodes) -> None:
     (snippet,) = re.findall(r"(?ms)^```python\n(.*?)^```$", GUIDE.read_text())
     assert "4 devices on 2 nodes: 28.0\n" in nodes.start(snippet).wait()
