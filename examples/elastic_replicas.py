@@ -71,8 +71,9 @@ def replica(params: Params, device: jax.Device) -> Params:
 
 
 def is_alive(params: Params, device: jax.Device) -> bool:
+    """Copies it: of an array that was ready once, `block_until_ready` alone may not ask again."""
     try:
-        jax.block_until_ready(replica(params, device))
+        jax.block_until_ready(jax.tree.map(jnp.copy, replica(params, device)))
     except jax.errors.JaxRuntimeError:
         return False
     return True

@@ -62,7 +62,7 @@ def test_shards_on_live_workers_stay_ER_1(new_cluster: NewCluster) -> None:
         )
 
 
-def run(cluster: Cluster, folder: pathlib.Path, *flags: str) -> subprocess.Popen[bytes]:
+def run(cluster: Cluster, folder: pathlib.Path, door: str, *flags: str) -> subprocess.Popen[bytes]:
     folder.mkdir()
     with (folder / "said").open("wb") as out:
         return subprocess.Popen(
@@ -71,7 +71,7 @@ def run(cluster: Cluster, folder: pathlib.Path, *flags: str) -> subprocess.Popen
                 str(ROOT / "examples" / "elastic_replicas.py"),
                 *["--steps", str(STEPS), "--losses", str(folder / "losses"), *flags],
             ],
-            env=client_environment(cluster.port),
+            env=client_environment(cluster.port, door),
             stdout=out,
             stderr=out,
         )
@@ -79,12 +79,13 @@ def run(cluster: Cluster, folder: pathlib.Path, *flags: str) -> subprocess.Popen
 
 @pytest.mark.nightly
 @pytest.mark.timeout(300)
+@pytest.mark.parametrize("door", ["pjrt", "ifrt"])
 def test_training_goes_on_from_surviving_replicas(
-    new_cluster: NewCluster, tmp_path: pathlib.Path
+    door: str, new_cluster: NewCluster, tmp_path: pathlib.Path
 ) -> None:
     cluster = new_cluster(2, 2, 1).start()
     folder = tmp_path / "faulty"
-    script = run(cluster, folder)
+    script = run(cluster, folder, door)
     said = folder / "said"
     try:
         wait_for(
@@ -101,7 +102,7 @@ def test_training_goes_on_from_surviving_replicas(
     assert "on 3 devices" in said.read_text()
     losses = (folder / "losses").read_text().splitlines()
     # Without a fault, and the same devices at each step: the same bits.
-    script = run(cluster, tmp_path / "whole", "--leave-out", ":".join(lost[0]))
+    script = run(cluster, tmp_path / "whole", door, "--leave-out", ":".join(lost[0]))
     try:
         assert script.wait(timeout=120 * PATIENCE) == 0, (tmp_path / "whole" / "said").read_text()
     finally:
