@@ -33,7 +33,7 @@ SHARED += ["tests", ":!tests/test_*.py", "gangway/client/include", "gangway/xla/
 ALSO = {
     "custom_calls_test": ["gangway/compiler/check_calls/testdata"],
     "ifrt_descriptors_test": ["gangway/xla/option_table.h"],
-    "test_documentation": ["README.md", "docs/start.md", "tools/docs/recording.py"],
+    "test_documentation": ["README.md", "docs/start.md", "docs/guides", "tools/docs/recording.py"],
     "test_kubernetes": ["gangway/cli/testdata"],
     "test_pjrt_conformance": ["docs/reference/pjrt.md"],
 }

@@ -1,12 +1,14 @@
-"""The commands and the script that the first pages show are run as they are there: README.md and docs/start.md. What
-installs and builds is left out, and what runs in an environment with the wheel: other tests stand on it.
+"""The commands and the scripts that pages show are run as they are there: README.md, docs/start.md and guides. What
+installs and builds is left out, what runs in an environment with the wheel, and examples that have tests of their own.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import pathlib
 import re
+import shlex
 import subprocess
 
 import pytest
@@ -36,6 +38,7 @@ def run_all(lines: list[str], folder: pathlib.Path) -> dict[str, str]:
         "GANGWAY_PORT": str(free_port()),
         "GANGWAY_STATE_DIR": str(folder / "state"),
         "GANGWAY_PYTHON": PYTHON,
+        "PATH": f"{ROOT / 'bin'}:{os.environ['PATH']}",
     }
     for name in ("bin", "examples"):
         (folder / name).symlink_to(ROOT / name)
@@ -71,6 +74,91 @@ def test_start(tmp_path: pathlib.Path) -> None:
     assert "island0/worker1" in told["bin/gangway status"]
     assert "traceEvents" in (tmp_path / "trace.json").read_text()
     assert "has ended" in told["bin/gangway down"]
+
+
+# What `curl -s` does, which is not a package that the tests need.
+GET = shlex.join(
+    ["-c", "import sys, urllib.request as r; print(r.urlopen(sys.argv[1]).read().decode())"]
+)
+
+
+@dataclasses.dataclass
+class Guide:
+    """A page of docs/guides: its script's name, commands that are left out because other tests run them, and what a
+    reader would wait for before a command, the first time.
+    """
+
+    page: str
+    script: str
+    left_out: tuple[str, ...] = ()
+    waits: dict[str, str] = dataclasses.field(default_factory=dict)
+    replaced: dict[str, str] = dataclasses.field(
+        default_factory=dict
+    )  # what may differ on this machine
+
+
+GUIDES = [
+    Guide("pipelines", "pipeline.py", left_out=("gangway run examples/", "gangway trace")),
+    Guide(
+        "elastic",
+        "saved.py",
+        waits={"gangway status": "grep -q 'step 20/' replicas.log"},
+    ),
+    Guide("from-multi-controller", "train.py"),
+    Guide("from-pathways", "train.py"),
+    Guide(
+        "debugging",
+        "stuck.py",
+        waits={"gangway why": "gangway why | grep -q 'stands in'"},
+        replaced={"9464": str(free_port()), "curl -s": f"{PYTHON} {GET}"},
+    ),
+]
+
+
+def outputs(page: str) -> list[tuple[str, str]]:
+    """Each command of the indented blocks, with the block `text` that follows its block, if it is the last one there."""
+    found: list[tuple[str, str]] = []
+    text = (ROOT / page).read_text()
+    for block in re.finditer(r"(?ms)^```(\w+)\n(.*?)^```$|^    ([a-z][^\n]*)$", text):
+        if block[3]:
+            found.append((block[3], ""))
+        elif block[1] == "text":
+            found[-1] = (found[-1][0], block[2])
+    return found
+
+
+def assert_says(told: str, shown: str, command: str) -> None:
+    """Each entry of `shown`, a line with the indented ones behind it, is in `told`, whatever its numbers are; `...` is
+    the rest of a line.
+    """
+    for entry in re.split(r"\n(?! )", shown.strip()):
+        words = [
+            r"[\d.]+".join(map(re.escape, re.split(r"\d+(?:\.\d+)?", word)))
+            for word in entry.split()
+            if word != "..."
+        ]
+        assert re.search(r"\s+".join(words), told), f"`{command}` says\n{told}\nnot\n{entry}"
+
+
+@pytest.mark.parametrize("guide", GUIDES, ids=lambda guide: guide.page)
+def test_guide(guide: Guide, tmp_path: pathlib.Path) -> None:
+    """All commands in one shell, because some go on in the background."""
+    page = f"docs/guides/{guide.page}.md"
+    (tmp_path / guide.script).write_text(fenced(page, "python"))
+    pairs = [pair for pair in outputs(page) if not pair[0].startswith(guide.left_out or NOT_RUN)]
+    lines = ["set -eo pipefail"]
+    waits = dict(guide.waits)
+    for number, (command, _) in enumerate(pairs):
+        if condition := waits.pop(command.partition(" --")[0], None):
+            lines.append(f"until {condition}; do sleep 0.1; done")
+        lines.append(f"exec > {shlex.quote(str(tmp_path / str(number)))} 2>&1")
+        lines.append(command)
+    text = "\n".join(lines)
+    for shown, here in guide.replaced.items():
+        text = text.replace(shown, here)
+    run_all([text], tmp_path)
+    for number, (command, shown) in enumerate(pairs):
+        assert_says((tmp_path / str(number)).read_text(), shown, command)
 
 
 @pytest.mark.nightly
