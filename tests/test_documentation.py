@@ -12,7 +12,7 @@ import shlex
 import subprocess
 
 import pytest
-from harness import PYTHON, ROOT, ends_with_this_process, free_port
+from harness import PATIENCE, PYTHON, ROOT, ends_with_this_process, free_port
 
 pytestmark = pytest.mark.timeout(180)  # each starts a script or two
 NOT_RUN = ("make ", "tools/setup.sh ", "python3 -m venv ", "source ", "pip ", "gangway ")
@@ -51,7 +51,7 @@ def run_all(lines: list[str], folder: pathlib.Path) -> dict[str, str]:
                 env=environment,
                 capture_output=True,
                 text=True,
-                timeout=150,
+                timeout=150 * PATIENCE,
             )
             assert ran.returncode == 0, f"`{line}` exits with {ran.returncode}: {ran.stderr}"
             told[line.partition(" #")[0].strip()] = ran.stdout
