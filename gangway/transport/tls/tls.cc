@@ -1,6 +1,8 @@
 // Implementation of tls.h.
 #include "gangway/transport/tls/tls.h"
 
+#include <cstdlib>
+#include <mutex>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -13,6 +15,17 @@
 
 namespace gangway::transport {
 namespace {
+
+// Has gRPC resolve names as the system does (getaddrinfo, nsswitch.conf). Its own resolver asks the DNS for addresses
+// of both families, and so waits for a name server that is out of reach even where /etc/hosts has the name. gRPC reads
+// the variable when it is first used; the processes that this one starts do not inherit it.
+void UseSystemResolver() {
+  constexpr char kVariable[] = "GRPC_DNS_RESOLVER";
+  if (std::getenv(kVariable) != nullptr) return;
+  setenv(kVariable, "native", 1);
+  (void)grpc::InsecureChannelCredentials();
+  unsetenv(kVariable);
+}
 
 // Of a connection that ended before TLS began. gRPC tells it by these words only.
 bool WasReached(absl::string_view message) {
@@ -27,7 +40,9 @@ bool WasReached(absl::string_view message) {
 
 absl::StatusOr<std::unique_ptr<Transport>> OpenTransport(const std::string& tls,
                                                          std::chrono::milliseconds silence_max) {
-  if (tls.empty()) return NewTransportByAddress({.silence_max = silence_max});
+  if (tls.empty()) return NewTransportByAddress({.silence_max = silence_max});  // on loopback only
+  static std::once_flag first;
+  std::call_once(first, UseSystemResolver);
   grpc::SslCredentialsOptions channel;
   for (auto [name, text] : {std::pair{"ca.pem", &channel.pem_root_certs},
                             {"cert.pem", &channel.pem_cert_chain},
