@@ -62,7 +62,7 @@ def test_a_go_program_computes_and_leaves_nothing(
             "device 1: a@b, copied to device 0 = [22 28 49 64]",
             "all 2 devices: sum = [3 30]",
         ]
-        assert "PJRT_Client_Compile" in lines[5]
+        assert "does not compile the program: -:1:10" in lines[5]
         assert lines[-2:] == squares  # after the refused program
 
     with cluster.left_as_found(compute):

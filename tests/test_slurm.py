@@ -137,7 +137,7 @@ def test_a_script_that_does_not_end_is_killed_before_the_time_limit(slurm: Slurm
 
 
 # It holds arrays until it is told, by a byte in the pipe that its argument names, that a worker is gone. Work for a
-# worker that is down waits (--worker-wait). Another attempt is for what was sent to the worker before its loss was known.
+# worker that is down waits (--worker-wait). Other attempts are for what is sent to it before its loss is known.
 LOST = """
 import os, sys, jax, numpy as np
 kept, lost = 0, 1

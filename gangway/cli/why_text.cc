@@ -120,11 +120,12 @@ std::string Reason(const Wait& wait) {
   }
 }
 
-// Equal for waits of one program and session that wait for the same reason at the same place.
+// Equal for waits of one program and session that wait for the same reason at the same place; one that executes and
+// those in the queue behind it have one reason.
 std::string KeyOf(const Wait& wait) {
   return absl::StrCat(wait.kind(), "\n", wait.session(), "\n", wait.program(), "\n", wait.source(),
-                      "\n", wait.reason(), "\n", wait.collective(), "\n", Names(wait.workers()),
-                      "\n", Names(wait.devices()));
+                      "\n", wait.reason(), wait.for_gang() == 0, "\n", wait.collective(), "\n",
+                      Names(wait.workers()), "\n", Names(wait.devices()));
 }
 
 // Each in the order of its first wait.

@@ -485,8 +485,8 @@ std::string ClientImpl::SilenceOfController() const {
   const auto silent =
       std::chrono::duration_cast<std::chrono::seconds>(control_watch_.silent_for(Clock::now()));
   if (silent < kSilenceTold) return "";
-  return absl::StrCat("the controller at ", options_.controller_address,
-                      " does not answer either, for ", silent.count(), " s");
+  return absl::StrCat("nor has the controller at ", options_.controller_address, " answered for ",
+                      silent.count(), " s");
 }
 
 void ClientImpl::WatchController() {

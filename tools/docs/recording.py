@@ -96,14 +96,15 @@ class Session:
             raise SystemExit(f"recording: `{command}` exits with {ran.returncode}: {ran.stdout}")
         return ran.stdout
 
-    def run(self, command: str, promise: str = "", tries: int = 1) -> None:
-        """Shows a command and its output, which has to match `promise`: of the first of some runs that does."""
-        for left in reversed(range(tries)):
+    def run(self, command: str, promise: str = "", within_s: float = 0) -> None:
+        """Shows a command and its output, which has to match `promise`: of the first run in this time that does."""
+        until = time.monotonic() + within_s
+        while True:
             began = time.monotonic()
             told = self.output_of(command)
             if re.search(promise, told):
                 break
-            if not left:
+            if began >= until:
                 raise SystemExit(f"recording: `{command}` does not say {promise!r}: {told}")
         self.operator.show("command", f"$ {command}", began)
         for line in told.splitlines():
@@ -148,7 +149,7 @@ def record(session: Session) -> None:
         pid = session.worker_pid(1)
         session.run(f"kill -STOP {pid}    # a worker hangs")
         # It is silent after 1.5 s, and dead after 5.
-        session.run("gangway why", "survive.py.*stands in collective.*island0/worker1.*silent", 50)
+        session.run("gangway why", "survive.py.*stands in collective.*island0/worker1.*silent", 10)
         session.run(f"kill -9 {pid}       # and now it is dead")
         session.wait_for(r"DATA_LOSS(?s:.*)back to step(?s:.*)step \d+")
         if script.wait(WAIT_S):
