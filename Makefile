@@ -53,6 +53,7 @@ conformance: setup  ## gangway_conformance: the device suite as one file for ano
 	@tools/build.sh release gangway_conformance
 
 wheel: setup  ## dist/gangway_runtime-*.whl, which pip installs on other hosts, too
+	@rm -f dist/gangway_runtime-*.whl
 	@.venv/bin/pip wheel -q --disable-pip-version-check --no-deps -w dist .
 	@ls dist/gangway_runtime-*.whl
 

@@ -36,6 +36,7 @@ ALSO = {
     "test_documentation": ["README.md", "docs/start.md", "docs/guides", "tools/docs/recording.py"],
     "test_kubernetes": ["gangway/cli/testdata"],
     "test_pjrt_conformance": ["docs/reference/pjrt.md"],
+    "test_wheel_platform": ["tools/wheel_platform.py"],
 }
 # Of the build that is tested.
 OTHER_BUILDS = (
