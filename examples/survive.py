@@ -5,6 +5,7 @@ first page.
 """
 
 import argparse
+import time
 
 import jax
 import jax.numpy as jnp
@@ -30,7 +31,7 @@ def step(w: jax.Array, x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array
 random = np.random.default_rng(0)
 rows = random.random((4096, 64), np.float32)
 sums = rows @ random.random(64, np.float32)
-done, saved = 0, np.zeros(64, np.float32)
+done, saved, failures = 0, np.zeros(64, np.float32), 0
 while done < args.steps:
     try:
         x, y = jax.device_put((rows, sums), NamedSharding(mesh, P("data")))
@@ -39,7 +40,11 @@ while done < args.steps:
             w, loss = step(w, x, y)
             loss.block_until_ready()
             if at % args.every == 0:
-                done, saved = at, np.asarray(w)
+                done, saved, failures = at, np.asarray(w), 0
                 print(f"step {done}: loss {float(loss):.5f}", flush=True)
     except jax.errors.JaxRuntimeError as error:  # names what was lost; everything else lives
+        failures += 1
+        if failures > 8:  # the controller is gone, and the session with it
+            raise
         print(f"{error}\nback to step {done}", flush=True)
+        time.sleep(failures - 1)
