@@ -46,12 +46,12 @@ while not os.path.exists("/tmp/end"):
     assert time.monotonic() < deadline
     try:
         made, loss = update(jax.device_put(weights, everywhere), jax.device_put(x, rows))
-        weights = np.asarray(made)
+        weights, loss = np.asarray(made), float(loss)
     except jax.errors.JaxRuntimeError as error:
         print("lost:", error, flush=True)
         continue
     step += 1
-    print("step", step, float(loss), flush=True)
+    print("step", step, loss, flush=True)
     time.sleep(0.1)  # its output stays short
 print("done", flush=True)
 """

@@ -11,6 +11,7 @@ import json
 import os
 import pathlib
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -30,7 +31,7 @@ pytestmark = [pytest.mark.nightly, pytest.mark.timeout(3 * 3600), needs_namespac
 NO_JOBSET = 'no matches for kind "JobSet" in version "jobset.x-k8s.io/v1alpha2"'
 INSTANCE, COMPONENT = "app.kubernetes.io/instance", "app.kubernetes.io/component"
 COMPONENTS = ("head", "worker", "script")
-PARTS = "jobset,job,pod,service,configmap,secret"
+PARTS = "jobset,pod,service,configmap,secret"
 PRINT = "gangway kubernetes cluster.toml --image gangway:0.1.0"
 SHIP = "--tls tls --ship train.py --rate 0.5"
 # A job replaces a failed pod after 10 s, or 20, and a worker that ends may take 30 s for its work.
@@ -132,6 +133,15 @@ class User:
         texts += [f"--- {each}\n{self.log(each, cluster)[-2000:]}" for each in COMPONENTS]
         return "\n".join([*texts, *self.kubelet.errors])
 
+    def wait_ended(self, cluster: str, how: str) -> None:
+        """The JobSet has ended like this, and with it all pods."""
+        self.do(f"kubectl wait --for=condition={how} jobset/{cluster} --timeout=160s")
+
+        def all_ended() -> bool:
+            return not any(self.pods(component, cluster) for component in COMPONENTS)
+
+        wait_for("the end of all pods", all_ended, 120)
+
     def left(self, cluster: str, parts: str = PARTS) -> str:
         return self.do(f"kubectl get {parts} -l {INSTANCE}={cluster} -o name")
 
@@ -232,13 +242,8 @@ def test_a_second_cluster_of_this_name_changes_nothing(user: User) -> None:
 def test_the_end_of_the_script_completes_the_jobset(user: User) -> None:
     (script,) = user.pods("script")
     assert user.kubelet.process(name_of(script)).exec(["touch", "/tmp/end"], 20)[0] == 0
-    user.do("kubectl wait --for=condition=Completed jobset/gangway --timeout=120s")
+    user.wait_ended("gangway", "Completed")
     assert user.log("script").splitlines()[-1] == "done"
-    wait_for(
-        "the end of all pods",
-        lambda: not any(user.pods(component) for component in COMPONENTS),
-        120,
-    )
     user.delete("gangway")
 
 
@@ -280,14 +285,24 @@ def test_a_new_controllers_pod_gathers_the_workers(user: User) -> None:
 
 def test_a_script_that_fails_fails_the_jobset(user: User) -> None:
     user.do(f"{PRINT} --name bad --tls tls --ship fail.py | kubectl create -f -")
-    user.do("kubectl wait --for=condition=Failed jobset/bad --timeout=160s")
+    user.wait_ended("bad", "Failed")
     assert user.log("script", "bad").strip() == "no data"
-    wait_for(
-        "the end of all pods",
-        lambda: not any(user.pods(component, "bad") for component in COMPONENTS),
-        120,
-    )
     user.delete("bad")
+
+
+def test_the_loss_of_the_controller_fails_the_script_and_the_jobset(user: User) -> None:
+    """With the script that the guide begins with."""
+    shutil.copy(ROOT / "examples" / "survive.py", user.folder)
+    script = "--tls tls --ship survive.py --steps 1000000"
+    user.do(f"{PRINT} --name lost {script} | kubectl create -f -")
+    wait_for("a step", lambda: "step " in user.log("script", "lost"), 160)
+    (head,) = user.pods("head", "lost")
+    user.do(f"kubectl delete pod {name_of(head)}")
+    user.wait_ended("lost", "Failed")
+    assert "the session with the controller at lost-head:38601 was lost" in user.log(
+        "script", "lost"
+    )
+    user.delete("lost")
 
 
 KILLED = """
