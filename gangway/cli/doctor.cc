@@ -20,7 +20,6 @@
 #include "gangway/cli/up.h"
 #include "gangway/cli/wakes.h"
 #include "gangway/compiler/confinement.h"
-#include "gangway/compiler/executable_cache.h"
 #include "gangway/device/pjrt/pjrt_api.h"
 #include "gangway/wire/version.h"
 
@@ -89,11 +88,8 @@ void CheckMemory(Report& report) {
                                       "workers"));
 }
 
-void CheckDisk(Report& report) {
-  const std::string folder = compiler::DefaultCacheFolder();
-  if (folder.empty()) {
-    return report.Note("disk", "no cache of compiled programs: set HOME or GANGWAY_CACHE_DIR");
-  }
+void CheckDisk(const DoctorOptions& options, Report& report) {
+  const std::string folder = CacheFolder(StateRoot(options.cluster.state_root));
   std::filesystem::path there = folder;
   std::error_code error;
   while (!std::filesystem::exists(there, error) && there.has_relative_path())
@@ -270,7 +266,7 @@ int Doctor(const DoctorOptions& options) {
   CheckPlugin(options, report);
   CheckDescriptors(report);
   CheckMemory(report);
-  CheckDisk(report);
+  CheckDisk(options, report);
   CheckConfinement(report);
   CheckWakes(report);
   CheckCluster(options, report);

@@ -53,6 +53,11 @@ std::string StateRoot(const std::string& flag) {
   return absl::StrCat(Home(), "/.gangway");
 }
 
+std::string CacheFolder(const std::string& root) {
+  const char* named = std::getenv("GANGWAY_CACHE_DIR");
+  return named != nullptr && *named != '\0' ? named : root + "/cache";
+}
+
 absl::StatusOr<int> ChoosePort(int flag) {
   if (flag >= 0) {
     if (flag > 65535)

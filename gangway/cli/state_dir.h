@@ -29,6 +29,9 @@ inline constexpr char kTlsFolder[] = "tls";  // path of the cluster's TLS folder
 // `flag` if given, else GANGWAY_STATE_DIR, else ~/.gangway.
 std::string StateRoot(const std::string& flag);
 
+// Of compiled programs, for all clusters of a state folder: GANGWAY_CACHE_DIR, else `cache` in that folder.
+std::string CacheFolder(const std::string& root);
+
 // `flag` unless negative, else GANGWAY_PORT, else 38600. INVALID_ARGUMENT: not a port.
 absl::StatusOr<int> ChoosePort(int flag);
 

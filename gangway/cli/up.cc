@@ -80,12 +80,6 @@ ChildSpec SchedulerChild(uint32_t island, const std::string& address, const Stat
           }};
 }
 
-// Shared by all clusters of the state folder, unless the user names another.
-std::string CacheFolder(const StateDir& dir) {
-  const char* named = getenv("GANGWAY_CACHE_DIR");
-  return named != nullptr && *named != '\0' ? named : dir.root() + "/cache";
-}
-
 int RunForeground(const UpOptions& options, StateDir& dir) {
   SupervisorOptions supervised = Describe(options, dir);
   supervised.say = [](const std::string& line) { WriteLine(STDOUT_FILENO, line); };
@@ -210,7 +204,7 @@ std::vector<ChildSpec> CompilerChildren(const CompilerChoice& compilers, uint32_
                                          "--plugin",   plugin,
                                          "--scratch",  scratch,
                                          "--memory",   absl::StrCat(memory)};
-    if (compilers.caches) compiler.insert(compiler.end(), {"--cache", CacheFolder(dir)});
+    if (compilers.caches) compiler.insert(compiler.end(), {"--cache", CacheFolder(dir.root())});
     compiler.insert(compiler.end(), access.begin(), access.end());
     children.push_back({.name = name,
                         .command =
