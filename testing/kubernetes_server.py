@@ -163,7 +163,7 @@ class KubernetesServer:
         (folder / "tokens.csv").write_text(f"{token},admin,admin,system:masters\n")
         self._config = folder / "kubeconfig"
         self._write_config(self._config, token)
-        # Of kubectl.
+        # What kubectl reads.
         self.environment = {"KUBECONFIG": str(self._config), "HOME": str(folder)}
         self.api = Api(self._port, token, self.certificate)
 

@@ -204,7 +204,7 @@ void AddWorker(CLI::App& app, HostOptions& hosts, WorkerRoleOptions& worker, int
       ->capture_default_str();
   command->add_option("--plugin", worker.plugin,
                       "a PJRT plugin of this host, instead of the one that the cluster declares");
-  // A supervisor's, too.
+  // What a supervisor passes to its workers.
   command->add_option("--devices", worker.devices)->group("");
   command->add_option("--threads", worker.threads)->group("");
   command->add_option("--heap", worker.heap_bytes)->group("");

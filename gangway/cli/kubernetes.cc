@@ -361,11 +361,10 @@ Json Probe(const Cluster& cluster, const std::vector<std::string>& more, int per
 // a minute. Like a worker, it ends with another status than 0 when it is told to: a job whose pod has ended with 0 is
 // complete, and makes no other pod.
 Json HeadJob(const Cluster& cluster) {
-  Json container =
-      Container(cluster, kHead,
-                {"gangway", "controller", "--config", absl::StrCat(kFilesFolder, "/", kConfigFile),
-                 "--tls", kTlsMount, "--state-dir", kStateFolder, "--leave-status",
-                 absl::StrCat(kToldToEnd)});
+  Json container = Container(
+      cluster, kHead,
+      {"gangway", "controller", "--config", absl::StrCat(kFilesFolder, "/", kConfigFile), "--tls",
+       kTlsMount, "--state-dir", kStateFolder, "--leave-status", absl::StrCat(kToldToEnd)});
   container["ports"] =
       Json::array({{{"name", "control"}, {"containerPort", cluster.config.control_port}}});
   const std::string accelerator = Accelerator(cluster);  // its compiler opens the plugin, too

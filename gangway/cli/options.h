@@ -27,7 +27,7 @@ void AddIsolation(CLI::App* command, std::string& isolation);
 void AddLatencyRequest(CLI::App* command, bool& wanted);
 void AddCompilers(CLI::App* command, CompilerChoice& compilers);
 void AddDeviceMemory(CLI::App* command, device::DeviceMemory& memory);
-// Of a cluster that the command starts.
+// For commands that start a cluster.
 void AddFrontDoorPort(CLI::App* command, int& port);
 void AddHeadMemory(CLI::App* command, std::optional<uint64_t>& bytes);
 

@@ -239,6 +239,29 @@ TEST(WhyTextTest, OfWaitsThatAreAlikeTheFirstAreShownAndTheRestCounted) {
                          line(9, "other", "8.9")));
 }
 
+TEST(WhyTextTest, WaitsWithDifferentCausesAreNotAlike) {
+  wire::WhyReply reply;
+  for (uint64_t index = 0; index < 5; ++index) {
+    wire::Wait& behind = *reply.add_waits();
+    behind.set_kind("call");
+    behind.set_reason(wire::Wait::REASON_EARLIER_GANG);
+    behind.set_for_gang(index + 1);
+    behind.set_for_session(index);
+    wire::Wait& collective = *reply.add_waits();
+    collective.set_kind("call");
+    collective.set_reason(wire::Wait::REASON_COLLECTIVE);
+    collective.add_missing()->set_worker(absl::StrCat("island0/worker", index));
+    wire::Wait& memory = *reply.add_waits();
+    memory.set_kind("call");
+    memory.set_reason(wire::Wait::REASON_MEMORY);
+    memory.add_holders()->set_session(index);
+  }
+  const std::string text = WhyText(reply, {});
+  EXPECT_THAT(text, Not(HasSubstr("more such")));
+  for (int index = 0; index < 5; ++index)
+    EXPECT_THAT(text, HasSubstr(absl::StrCat("island0/worker", index)));
+}
+
 TEST(WhyTextTest, AChainIsShownWhole) {
   for (bool of_array : {false, true}) {
     wire::WhyRequest scope;

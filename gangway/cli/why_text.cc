@@ -120,12 +120,19 @@ std::string Reason(const Wait& wait) {
   }
 }
 
-// Equal for waits of one program and session that wait for the same reason at the same place; one that executes and
-// those in the queue behind it have one reason.
+// Equal for waits of one program and session that wait for the same reason, place, program and workers; one that
+// executes and those in the queue behind it have one reason.
 std::string KeyOf(const Wait& wait) {
-  return absl::StrCat(wait.kind(), "\n", wait.session(), "\n", wait.program(), "\n", wait.source(),
-                      "\n", wait.reason(), wait.for_gang() == 0, "\n", wait.collective(), "\n",
-                      Names(wait.workers()), "\n", Names(wait.devices()));
+  std::string key =
+      absl::StrCat(wait.kind(), "\n", wait.session(), "\n", wait.program(), "\n", wait.source(),
+                   "\n", wait.reason(), wait.for_gang() == 0, "\n", wait.collective(), "\n",
+                   Names(wait.workers()), "\n", Names(wait.devices()), "\n", wait.for_session(),
+                   "\n", wait.for_program(), "\n", wait.for_source());
+  for (const Wait::Holder& holder : wait.holders()) absl::StrAppend(&key, "\n", holder.session());
+  for (const auto& missing : wait.missing())
+    absl::StrAppend(&key, "\n", missing.worker(), " ", missing.cause(), " ", missing.for_session(),
+                    " ", missing.for_program(), " ", missing.client());
+  return key;
 }
 
 // Each in the order of its first wait.

@@ -66,6 +66,7 @@ void DataLinks::SetWorker(const wire::Worker& worker, bool up, const std::string
   HangUp(to, absl::CancelledError("the worker went down"));
   to.failures = 0;
   to.hellos = 0;
+  to.refusal = absl::OkStatus();
   if (was_up) {
     TakePushes(to, [](const Pushing&) { return true; });
     options_.on_lost(

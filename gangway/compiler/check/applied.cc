@@ -47,8 +47,10 @@ void RemoveAnnotations(hlo::Computation& computation) {
 }  // namespace
 
 bool AppliesToElements(const hlo::Instruction& self) {
+  const bool is_fused =
+      self.opcode() == "custom-call" && self.custom_call_target() == "__cudnn$fusion";
   return self.called_computation_ids_size() > 0 && self.opcode() != "call" &&
-         self.opcode() != "while" && self.opcode() != "conditional";
+         self.opcode() != "while" && self.opcode() != "conditional" && !is_fused;
 }
 
 bool IsAnnotation(const hlo::Instruction& self) {

@@ -10,7 +10,8 @@
 
 namespace gangway::compiler {
 
-// Whether what `self` calls is applied to elements. Loops, branches and calls run theirs as a part of the program.
+// Whether what `self` calls is applied to elements. Loops, branches, calls and fusions of cuDNN run theirs as a part of
+// the program.
 bool AppliesToElements(const xla::hlo::Instruction& self);
 
 // A call that only says how its operand is sharded; JAX writes it into reductions, too, where it says nothing.

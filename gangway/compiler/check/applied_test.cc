@@ -166,6 +166,19 @@ TEST(AppliedComputationsTest, CustomCallsApplyOnlyWhatIsForElements) {
   EXPECT_TRUE(absl::StrContains(refused.message(), "more than compute with elements")) << refused;
 }
 
+// As jax._src.cudnn.cudnn_fusion makes it.
+TEST(AppliedComputationsTest, AFusionOfCudnnComputesWithArrays) {
+  hlo::Computation product =
+      OneCall("dot", F32({2, 5}), {F32({2, 4}), F32({4, 5})}, [](hlo::Instruction& dot) {
+        dot.mutable_dot_dimension_numbers()->add_lhs_contracting_dimensions(1);
+        dot.mutable_dot_dimension_numbers()->add_rhs_contracting_dimensions(0);
+      });
+  const auto fusion = OneOp(
+      "custom-call", F32({2, 5}), {F32({2, 4}), F32({4, 5})},
+      [](hlo::Instruction& each) { each.set_custom_call_target("__cudnn$fusion"); }, {product});
+  EXPECT_TRUE(Check(fusion).ok()) << Check(fusion).status();
+}
+
 TEST(AppliedComputationsTest, WhatJaxLowersKeepsItsProgram) {
   int annotated = 0;
   for (const std::string& bytes : Corpus()) {

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "gangway/base/status.h"
+#include "gangway/compiler/check/applied.h"
 #include "gangway/compiler/check/comparator.h"
 #include "gangway/compiler/check/rules.h"
 
@@ -162,7 +163,7 @@ absl::Status CheckCustomCallSite(const Site& site) {
                kAliasesMax, " are taken");
   GANGWAY_RETURN_IF_ERROR(CheckAliasing(site));
   for (const Callee* callee : site.callees)
-    if (!callee->is_for_elements)
+    if (AppliesToElements(site.self) && !callee->is_for_elements)
       return NotTaken("the computation that it calls does more than compute with elements");
   for (const Shape& shape : site.self.operand_shapes_with_layout()) {
     GANGWAY_RETURN_IF_ERROR(CheckShape(shape));

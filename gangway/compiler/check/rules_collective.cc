@@ -123,8 +123,7 @@ absl::Status CheckReduction(const Site& site) {
     return absl::OkStatus();
   return NotTaken(
       "its reduction is not one add, multiply, minimum, maximum, \"and\" or \"or\" of its two "
-      "parameters: gather "
-      "the values, and reduce them on each device");
+      "parameters: gather the values, and reduce them on each device");
 }
 
 absl::StatusOr<int64_t> Along(const Site& site) {

@@ -324,13 +324,13 @@ class StrangersLinkTest : public ::testing::Test {
     return link.ok() ? *std::move(link) : nullptr;
   }
 
-  // Sends more bytes than all strangers may send, one message after the other's answer; false: the link has ended.
-  bool SendMuch(Link& link, const std::string& name) {
-    constexpr int kMessages = 10;
+  // Sends messages of 16 MiB, each after the answer to the one before it; false: the link has ended. Strangers may
+  // send 64 MiB together.
+  bool SendMuch(Link& link, const std::string& name, int messages) {
     wire::Frame hello, frame;
     hello.mutable_hello()->set_name(name);
     frame.mutable_bulk()->mutable_bytes()->set_data(std::string(16 << 20, 'x'));
-    for (int i = 0; i < kMessages; ++i) {
+    for (int i = 0; i < messages; ++i) {
       if (!link.Send(i == 0 ? hello : frame).ok()) return false;
       MutexLock lock(mutex_);
       const bool come = changed_.WaitFor(
@@ -353,13 +353,13 @@ class StrangersLinkTest : public ::testing::Test {
 TEST_F(StrangersLinkTest, APeerThatWasAdmittedSendsWhatItLikes_SE1) {
   const auto link = Connect();
   ASSERT_NE(link, nullptr);
-  EXPECT_TRUE(SendMuch(*link, "known"));
+  EXPECT_TRUE(SendMuch(*link, "known", 10));
 }
 
 TEST_F(StrangersLinkTest, AStrangerThatSendsMuchIsDisconnected_SE1) {
   const auto link = Connect();
   ASSERT_NE(link, nullptr);
-  EXPECT_FALSE(SendMuch(*link, "unknown"));
+  EXPECT_FALSE(SendMuch(*link, "unknown", 1000));  // until the next look at strangers
   MutexLock lock(mutex_);
   EXPECT_TRUE(changed_.WaitFor(mutex_, kLimit, [&]() GANGWAY_NO_ANALYSIS { return !end_.ok(); }));
   EXPECT_EQ(end_.code(), absl::StatusCode::kUnavailable) << end_;

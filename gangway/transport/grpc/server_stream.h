@@ -50,7 +50,7 @@ class ServerStream final : public Stream {
 
   std::unique_ptr<ServerCall> call_;
   grpc::Status status_;
-  const std::shared_ptr<Strangers> strangers_;  // null: its listener takes anybody
+  const std::shared_ptr<Strangers> strangers_;  // null: every peer is welcome
   Mutex strangers_mutex_;
   // Null: not watched, or this end has closed the link.
   std::shared_ptr<Strangers::Connection> connection_ GANGWAY_GUARDED_BY(strangers_mutex_);
