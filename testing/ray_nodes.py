@@ -44,6 +44,7 @@ class RayNodes:
         }
         self.environment = {
             **inherited,
+            "HOME": str(folder),  # where Ray may write a token
             "PYTHONPATH": str(ROOT / "python"),
             "PYTHONUNBUFFERED": "1",
             "RAY_USAGE_STATS_ENABLED": "0",

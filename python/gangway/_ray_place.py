@@ -73,6 +73,11 @@ def what_is_wrong(command: str, version: str, wanted: str) -> str:
     return ""
 
 
+def say(text: str) -> None:
+    """To Ray's log of this actor, and to the stderr of the script, whose stdout is its own."""
+    print(text, file=sys.stderr, flush=True)
+
+
 class Guarded:
     """A process under a guard, or a folder alone if there is no command. `guard` is the text of
     _guard.py, and `files` are the folder's.
@@ -129,7 +134,7 @@ class Guarded:
     def end(self) -> None:
         """Asks for the end; `read` says when it has come. From any thread."""
         assert self._process.stdin
-        with contextlib.suppress(BrokenPipeError):
+        with contextlib.suppress(BrokenPipeError, ValueError):  # closed by another thread
             self._process.stdin.close()
 
 
@@ -178,7 +183,8 @@ class Place:
                     self._tell("ended", reason)
                     if self._stopping or not spec["again"]:
                         return reason
-                    print(f"{self._what} {reason}; it starts again in {pause_s} s")
+                    first = reason.partition("\n")[0]  # the rest has been said
+                    say(f"{self._what} {first}; it starts again in {pause_s} s")
                     if self._changed.wait_for(lambda: self._stopping, pause_s):
                         return reason
                 pause_s = min(2 * pause_s, PAUSE_S_MAX)
@@ -195,12 +201,12 @@ class Place:
         with self._changed:
             if self._stopping:
                 return "was stopped"
-            guarded = self._guarded = Guarded(
-                spec["guard"],
-                spec["files"],
-                [command, *spec["arguments"]],
-                spec["environment"],
-            )
+            arguments = [command, *spec["arguments"]]
+            try:
+                guarded = Guarded(spec["guard"], spec["files"], arguments, spec["environment"])
+            except OSError as error:
+                return f"cannot start: {error}"
+            self._guarded = guarded
         self._tail.clear()
         while True:
             kind, rest = guarded.read()
@@ -210,7 +216,7 @@ class Place:
                 said = "".join(f"\n  {line}" for line in self._tail)
                 return f"has ended with status {rest or 'unknown'}{said}"
             if kind == "line":
-                print(rest, flush=True)  # to Ray's log of this actor, and to the driver
+                say(rest)
                 self._tail.append(rest)
                 for event, mark in spec["marks"].items():
                     if mark in rest:
