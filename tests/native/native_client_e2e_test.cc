@@ -286,10 +286,15 @@ TEST_F(NativeE2eTest, DataStreamsReachNothingOfAnotherSession_OB_3) {
   };
   auto stream = OpenStream(welcome, wire::ROLE_DATA, welcome.session(), welcome.data_token());
   EXPECT_EQ(stream->TakeHelloReply().failure().code(), 0);
-  for (uint64_t number = 1; number <= 40; ++number) {
-    for (wire::Frame& frame : WordsAbout(session, number)) stream->Send(std::move(frame));
+  const auto say =
+      [&] {  // of what the owner has named, and of what it names next: it counts from 1
+        for (uint64_t number = 1; number <= 60; ++number)
+          for (wire::Frame& frame : WordsAbout(session, number)) stream->Send(std::move(frame));
+      };
+  for (int round = 0; round < 10; ++round) {
+    say();
     arrays.push_back(owner.Put({5, 6, 7, static_cast<float>(arrays.size())}));
-    for (wire::Frame& frame : WordsAbout(session, number)) stream->Send(std::move(frame));
+    say();
     expect_unharmed(arrays.size() - 1);
   }
   expect_unharmed(0);
@@ -317,6 +322,57 @@ TEST_F(NativeE2eTest, DataStreamsReachNothingOfAnotherSession_OB_3) {
     }
   }
   expect_unharmed(0);
+}
+
+// What schedulers, workers, compilers and tools say, on the links of a client.
+std::vector<wire::Frame> WordsOfOtherRoles(uint64_t session) {
+  std::vector<wire::Frame> frames(8);
+  frames[0].mutable_island_batch()->add_items()->mutable_end_session()->set_session(session);
+  auto& reports = *frames[1].mutable_report_batch();
+  for (uint64_t ordinal = 1; ordinal <= 100; ++ordinal)
+    *reports.add_reports()->mutable_done()->mutable_failure() =
+        wire::MakeFailure(absl::StatusCode::kInternal, "said by a client");
+  wire::WorkerState& down = *reports.add_reports()->mutable_worker_state();
+  *down.mutable_failure() = wire::MakeFailure(absl::StatusCode::kUnavailable, "said by a client");
+  frames[2].mutable_compile_result()->set_request(1);
+  frames[3].mutable_drain_request()->set_all(true);
+  frames[4].mutable_status_request();
+  frames[5].mutable_why_request()->set_session(session);
+  frames[6] = HelloFrame(wire::ROLE_TOOL);
+  frames[7].mutable_hello_reply()->set_session(session);
+  return frames;
+}
+
+TEST_F(NativeE2eTest, WordsOfOtherRolesDoNothingOnAClientsLinks_OB_3) {
+  wire::HelloReply welcome;
+  auto control = BareSession(&welcome);
+  auto data = OpenStream(welcome, wire::ROLE_DATA, welcome.session(), welcome.data_token());
+  EXPECT_EQ(data->TakeHelloReply().failure().code(), 0);
+  NativeClient owner = MustConnect();
+  auto twice = owner.CompileDouble();
+  ASSERT_TRUE(twice.ok()) << twice.status();
+  const ArrayHandle array = owner.Put({5, 6, 7, 8});
+  for (BareLink* link : {control.get(), data.get()}) {
+    for (wire::Frame& frame : WordsOfOtherRoles(owner->cluster().session))
+      link->Send(std::move(frame));
+    wire::Frame beat;
+    beat.mutable_heartbeat()->set_time_ns(77);
+    link->Send(std::move(beat));
+    link->Take([](const wire::Frame& frame) { return frame.heartbeat().time_ns() == 77; });
+    const wire::Frame told = link->Find([](const wire::Frame& frame) {
+      return frame.has_status_reply() || frame.has_why_reply() || frame.has_drain_reply() ||
+             frame.has_hello_reply();
+    });
+    EXPECT_EQ(told.body_case(), wire::Frame::BODY_NOT_SET) << told.ShortDebugString();
+  }
+  const auto unharmed = owner.Get(owner.Run(*twice, array));
+  ASSERT_TRUE(unharmed.ok()) << unharmed.status();
+  EXPECT_THAT(*unharmed, ElementsAre(10, 12, 14, 16));
+  const wire::StatusReply status = Status();
+  for (const auto& worker : status.workers()) {
+    EXPECT_TRUE(worker.state().up());
+    EXPECT_FALSE(worker.state().draining());
+  }
 }
 
 // A token stays right for as long as its controller lives; so a worker, also its next process, knows who has ended.
