@@ -87,9 +87,9 @@ std::optional<Time> Controller::next_deadline() const {
 }
 
 void Controller::OnSessionLost(SessionId id, Time now, Actions& actions) {
+  ended_.Insert(id);  // also one that never opened: without gaps, all are one run
   auto it = sessions_.find(id);
   if (it == sessions_.end()) return;
-  ended_.Insert(id);
   for (uint32_t island = 0; island < islands_.size(); ++island) {
     wire::IslandItem item;
     item.mutable_end_session()->set_session(id.number());

@@ -275,6 +275,7 @@ void ControllerService::WelcomeClients() {
     (void)clients_[session].link->Send(std::move(frame));  // closing either way
     clients_[session].link->Close(why);
     clients_.erase(session);
+    Step(SessionLost{session});
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <utility>
@@ -35,7 +36,11 @@ void Strangers::EndLocked(Connections::iterator connection) {
 void Strangers::Watch(int fd) {
   const std::string peer = GrpcPeerName(fd);
   FileDescriptor own(fcntl(fd, F_DUPFD_CLOEXEC, 0));
-  if (peer.empty() || !own.valid()) return;
+  if (peer.empty()) return;
+  if (!own.valid()) {
+    (void)shutdown(fd, SHUT_RDWR);
+    return;
+  }
   {
     MutexLock lock(mutex_);
     auto& connection = connections_[peer];

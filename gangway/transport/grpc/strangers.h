@@ -4,7 +4,7 @@
 // few bytes and open few streams. The oldest one makes room for a new one, so strangers keep no peer out.
 //
 // Threading: thread-safe. Owns a second descriptor of each connection, to end it. Failure: a stranger over a limit is
-// disconnected. Without a free descriptor, a connection is not watched.
+// disconnected, and so is a connection that cannot be watched, for want of a descriptor.
 #ifndef GANGWAY_TRANSPORT_GRPC_STRANGERS_H_
 #define GANGWAY_TRANSPORT_GRPC_STRANGERS_H_
 

@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <chrono>
@@ -144,6 +145,21 @@ TEST_F(StrangersTest, SE1_ALateStrangerEnds) {
   EXPECT_FALSE(IsEnded(known));
   strangers_.Leave(*link, true);
   EXPECT_TRUE(strangers_.LookAt(Clock::now() + std::chrono::seconds(20))) << "from then on";
+}
+
+TEST_F(StrangersTest, SE1_AConnectionThatCannotBeWatchedEnds) {
+  rlimit limit = {};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  Stranger stranger{.peer = FileDescriptor(socket(AF_INET, SOCK_STREAM, 0))};
+  ASSERT_EQ(
+      connect(stranger.peer.get(), reinterpret_cast<const sockaddr*>(&address_), sizeof(address_)),
+      0);
+  stranger.accepted = FileDescriptor(accept(listener_.get(), nullptr, nullptr));
+  const rlimit none{.rlim_cur = 0, .rlim_max = limit.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  strangers_.Watch(stranger.accepted.get());
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  EXPECT_TRUE(IsEnded(stranger));
 }
 
 TEST_F(StrangersTest, ClosedConnectionsAreForgotten) {
