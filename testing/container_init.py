@@ -39,7 +39,7 @@ def mount(source: str, target: pathlib.Path, kind: str, flags: int, data: str = 
 def bind(source: str, target: pathlib.Path, read_only: bool) -> None:
     if os.path.isdir(source):
         target.mkdir(parents=True, exist_ok=True)
-    else:
+    elif not target.exists():
         target.parent.mkdir(parents=True, exist_ok=True)
         target.touch()
     mount(source, target, "", MS_BIND | MS_REC)

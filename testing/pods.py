@@ -1,7 +1,7 @@
 """Runs Kubernetes' pods as processes of this machine, by root: what a kubelet and a container runtime do of what
 Gangway's manifests ask for. A pod has its own network (an address at a switch), host name, process ids and root folder.
 Its volumes have the owners and modes that a kubelet gives them, its processes the user of its security context, and
-`$(NAME)` in a command is replaced. The image is this repository, as it is built.
+`$(NAME)` in a command is replaced. The image is this repository, as it is built, or the root folder of a real one.
 
 Not done: resource limits, seccomp profiles, and more containers than one.
 """
@@ -41,6 +41,26 @@ SYSTEM = (
     *("/usr", "/etc/alternatives", "/etc/ld.so.cache", "/etc/ssl", "/etc/passwd", "/etc/group"),
     sys.base_prefix,  # the Python of the tests' environment
 )
+
+
+@dataclasses.dataclass
+class Image:
+    """What a container sees of its image: paths here, their place there, and whether they are read-only."""
+
+    binds: list[tuple[str, str, bool]]
+    environment: dict[str, str]
+
+
+def this_repository() -> Image:
+    system = [(path, path, True) for path in dict.fromkeys(SYSTEM) if os.path.exists(path)]
+    path = f"{ROOT / 'bin'}:/usr/bin:/bin"
+    return Image([*system, (str(ROOT), str(ROOT), True)], {"PATH": path, "HOME": "/tmp"})
+
+
+def image_at(root: pathlib.Path, environment: Mapping[str, str]) -> Image:
+    """One of Debian whose files are in `root`. Mount points may be made in its /etc."""
+    binds = [(str(root / name), f"/{name}", name != "etc") for name in ("usr", "opt", "etc")]
+    return Image(binds, {"HOME": "/home/gangway", **environment})
 
 
 class MissingObject(Exception):
@@ -134,8 +154,14 @@ class PodProcess:
     """A pod's container. `pod` is the object, with what controllers have put into it."""
 
     def __init__(
-        self, pod: Mapping[str, Any], objects: Objects, network: PodNetwork, folder: pathlib.Path
+        self,
+        pod: Mapping[str, Any],
+        objects: Objects,
+        network: PodNetwork,
+        folder: pathlib.Path,
+        image: Image | None = None,
     ) -> None:
+        self._image = image or this_repository()
         self.name = pod["metadata"]["name"]
         self.spec = pod["spec"]
         self.grace_s = float(self.spec.get("terminationGracePeriodSeconds", 30))
@@ -184,7 +210,7 @@ class PodProcess:
         (path / "..data").symlink_to(versioned.name)
 
     def _environment(self, pod: Mapping[str, Any]) -> dict[str, str]:
-        made = {"PATH": f"{ROOT / 'bin'}:/usr/bin:/bin", "HOME": "/tmp", "PYTHONUNBUFFERED": "1"}
+        made = {"PYTHONUNBUFFERED": "1", **self._image.environment}
         metadata = pod["metadata"]
         for each in self._container.get("env", []):
             if "valueFrom" not in each:
@@ -201,15 +227,13 @@ class PodProcess:
         environment = self._environment(pod)
         root = self._folder / "root"
         root.mkdir()
-        system = [(path, path, True) for path in dict.fromkeys(SYSTEM) if os.path.exists(path)]
         spec = {
             "root": str(root),
             "binds": [
-                *system,
+                *self._image.binds,
                 ("/sys", "/sys", False),
                 (str(network.hosts_file), "/etc/hosts", True),
                 (str(network.resolver_file), "/etc/resolv.conf", True),
-                (str(ROOT), str(ROOT), True),
                 *mounts,
             ],
             "user": self._user,

@@ -13,7 +13,10 @@ import subprocess
 from collections.abc import Iterator
 
 import pytest
-from harness import GANGWAY, ROOT
+from harness import GANGWAY, PATIENCE, ROOT, wait_for
+from namespaces import needs_namespaces
+from pods import image_at
+from test_kubernetes_pods import Applied, said, steps
 from test_wheel import wheel
 
 __all__ = ["wheel"]  # a fixture
@@ -22,6 +25,7 @@ pytestmark = [
     pytest.mark.nightly,
     pytest.mark.timeout(3 * 3600),
     pytest.mark.skipif(os.geteuid() != 0, reason="a bare Debian is made by root only"),
+    needs_namespaces,
 ]
 
 CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
@@ -107,3 +111,27 @@ def test_it_holds_the_command_of_this_version_and_little_else(image: Buildah) ->
     root = image.run("mount", "made")
     size = subprocess.run(["du", "-sxm", root], capture_output=True, text=True)
     assert int(size.stdout.split()[0]) < MIB_MAX, size.stdout
+
+
+def test_pods_of_the_image_train(image: Buildah, tmp_path: pathlib.Path) -> None:
+    """With the image's Python and JAX, and as its user."""
+    config = json.loads(image.run("inspect", "--type", "image", IMAGE))["OCIv1"]["config"]
+    environment = dict(each.split("=", 1) for each in config["Env"])
+    root = pathlib.Path(image.run("mount", "made"))
+    cluster = Applied(tmp_path, image_at(root, environment))
+
+    def all_ready() -> bool:
+        for name, pod in cluster.running.items():
+            assert pod.status() is None, f"{name}: {said(pod)}"
+        return head.probe("readinessProbe")[0]
+
+    try:
+        head, *_ = [cluster.start(name) for name in ("head-0-0", "island-0-0-0", "island-0-0-1")]
+        wait_for("all workers", all_ready, 120)
+        script = cluster.start("script-0-0")
+        wait_for("steps", lambda: steps(script) >= 3, 120)
+        assert script.exec(["touch", "/tmp/end"], 20)[0] == 0
+        assert script.wait(60 * PATIENCE) == 0, said(script)
+        assert said(script).splitlines()[-1] == "done"
+    finally:
+        cluster.stop()

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from harness import GANGWAY, PATIENCE, wait_for
 from namespaces import needs_namespaces
-from pods import MissingObject, Objects, PodNetwork, PodProcess, pods_of
+from pods import Image, MissingObject, Objects, PodNetwork, PodProcess, pods_of
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600), needs_namespaces]
 
@@ -71,14 +71,15 @@ def gangway(*arguments: str | pathlib.Path) -> str:
 class Applied:
     """A cluster's manifests, and the pods of it that run."""
 
-    def __init__(self, folder: pathlib.Path) -> None:
+    def __init__(self, folder: pathlib.Path, image: Image | None = None) -> None:
+        self._image = image
         (folder / "cluster.toml").write_text(CLUSTER)
         (folder / "train.py").write_text(SCRIPT)
         gangway("certs", folder / "tls", "--any-host", "--days", "1")
         gangway("certs", folder / "tls", "--add", "client", "--role", "client")
-        image = ("--image", "gangway:0.1.0", "--tls", folder / "tls")
+        options = ("--image", "gangway:0.1.0", "--tls", folder / "tls")
         script = ("--ship", folder / "train.py", "--rate", "0.5")
-        printed = gangway("kubernetes", folder / "cluster.toml", *image, *script)
+        printed = gangway("kubernetes", folder / "cluster.toml", *options, *script)
         self.documents = {each["kind"]: each for each in yaml.safe_load_all(printed)}
         self.objects = Objects()
         for document in yaml.safe_load_all(printed):
@@ -95,7 +96,7 @@ class Applied:
         self._count += 1
         folder = self._folder / f"{self._count}"
         folder.mkdir()
-        return PodProcess(self.pods[name], objects, self.network, folder)
+        return PodProcess(self.pods[name], objects, self.network, folder, self._image)
 
     def start(self, name: str) -> PodProcess:
         assert name not in self.running
