@@ -84,7 +84,7 @@ def limited_row(
     if not theirs:
         return row
     ratio = statistics.median(ours) / statistics.median(theirs)
-    is_time = unit.startswith("ms")
+    is_time = unit.startswith(("ms", "us"))
     speed = 1 / ratio if is_time else ratio
 
     def words(least: float) -> str:

@@ -1,5 +1,5 @@
-// The C++ client of bench/spmd.py: the scalar program on all devices of a cluster, by the client library's public
-// headers alone.
+// The C++ client of bench/spmd.py and bench/launch.py: the scalar program on all devices of a cluster, by the client
+// library's public headers alone.
 //
 //   spmd_calls ADDRESS TOKEN DEVICES
 //

@@ -1,7 +1,8 @@
 """The names, sizes and repetitions of bench/spmd.py's cases, which its clients read as well. Standard library only.
 
-A case is a line of words: "scalar one", "scalar chain", "scalar fused", "OPERATION BYTES", "OPERATION BYTES uploaded",
-"step SHARDING", "step SHARDING awaited", "example", "compile SHARDING", "load SHARDING".
+A case is a line of words: "scalar one", "scalar awaited" (bench/launch.py's), "scalar chain", "scalar fused",
+"OPERATION BYTES", "OPERATION BYTES uploaded", "step SHARDING", "step SHARDING awaited", "example", "compile SHARDING",
+"load SHARDING".
 
 The bytes of a collective are those of the larger one of a device's operand and its result: of an all-gather, the
 result; of a reduce-scatter, the operand. Its algorithm bandwidth is these bytes over the time.
@@ -41,7 +42,7 @@ def units(case: str) -> int:
     """What one call of the case is worth: computations, collectives, copies, or steps."""
     words = case.split()
     if words[0] == "scalar":
-        return 1 if words[1] == "one" else CHAIN
+        return 1 if words[1] in ("one", "awaited") else CHAIN
     return REPEATED[int(words[1])] if words[0] in (*OPERATIONS, "copy") else 1
 
 

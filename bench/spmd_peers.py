@@ -147,12 +147,16 @@ def plain_environment() -> dict[str, str]:
 
 
 def gangway(
-    cluster: harness.Cluster, door: str, handles: Callable[[str], bool], name: str = ""
+    cluster: harness.Cluster,
+    door: str,
+    handles: Callable[[str], bool],
+    name: str = "",
+    program: pathlib.Path = CLIENT,
 ) -> Group:
     group = Group(name or f"Gangway, {door} door", handles)
     inherited = harness.client_environment(cluster.port, door)
     environment = {name: to for name, to in inherited.items() if name not in READ_BY_XLA_OR_JAX}
-    group.spawn([sys.executable, str(CLIENT), "gangway"], environment)
+    group.spawn([sys.executable, str(program), "gangway"], environment)
     return group
 
 
@@ -164,10 +168,15 @@ def gangway_cpp(cluster: harness.Cluster, layout: Layout) -> Group:
     return group
 
 
-def stock(layout: Layout, handles: Callable[[str], bool], pool: str = POOL) -> Group:
+def stock(
+    layout: Layout,
+    handles: Callable[[str], bool],
+    pool: str = POOL,
+    program: pathlib.Path = CLIENT,
+) -> Group:
     """XLA's own collectives: the same plugin, all devices in one process."""
     group = Group(f"stock XLA 1x{layout.count}", handles)
-    command = [sys.executable, str(CLIENT), "plugin", str(layout.count)]
+    command = [sys.executable, str(program), "plugin", str(layout.count)]
     group.spawn(command, plain_environment() | {"NPROC": pool})
     return group
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import os
 import pathlib
 import re
 import signal
@@ -14,7 +13,6 @@ import subprocess
 from collections.abc import Iterator
 
 Threads = collections.Counter[tuple[str, str]]  # by the names of process and thread
-US_PER_TICK = 1_000_000 // os.sysconf("SC_CLK_TCK")
 SAMPLES_PER_S = 997  # not a multiple of the kernel's tick
 PERF_ENDS_S = 30
 
@@ -28,12 +26,11 @@ def counted(pids: dict[str, int]) -> tuple[Threads, Threads]:
     for process, pid in pids.items():
         for task in pathlib.Path(f"/proc/{pid}/task").glob("*"):  # none if the process has ended
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended
-                name, _, rest = (task / "stat").read_text().rpartition(")")
-                ticks = sum(map(int, rest.split()[11:13]))  # in user and kernel mode
-                thread = re.sub(r"[0-9]+", "N", name.partition("(")[2])
+                thread = re.sub(r"[0-9]+", "N", (task / "comm").read_text().rstrip("\n"))
+                ns = int((task / "schedstat").read_text().split()[0])
                 lines = (task / "status").read_text().splitlines()
                 given = next(line for line in lines if line.startswith("voluntary_ctxt_switches"))
-                cpu[process, thread] += ticks * US_PER_TICK
+                cpu[process, thread] += ns // 1000
                 switches[process, thread] += int(given.split()[1])
     return cpu, switches
 

@@ -63,7 +63,7 @@ def scalar(kind: str) -> Case:
             for _ in range(calls):
                 for _ in range(CHAIN if kind == "chain" else 1):
                     last = step(last, b)
-                if kind == "chain":
+                if kind in ("chain", "awaited"):
                     last.block_until_ready()
             last.block_until_ready()
 

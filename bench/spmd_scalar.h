@@ -1,6 +1,6 @@
 // The scalar program of bench/spmd.py as StableHLO, x <- sum(x) / D + b on D devices, and the commands by which it
-// runs: a line "scalar one|chain|fused<tab>COUNT" on stdin, answered by a line of JSON with the seconds. Header-only;
-// one thread.
+// runs: a line "scalar one|awaited|chain|fused<tab>COUNT" on stdin, answered by a line of JSON with the seconds.
+// Header-only; one thread.
 #ifndef BENCH_SPMD_SCALAR_H_
 #define BENCH_SPMD_SCALAR_H_
 
@@ -52,6 +52,8 @@ inline bool ServeCommands(const std::function<double(bool, int, int)>& run) {
     double seconds = 0;
     if (kind == "one") {
       seconds = run(false, count, count);
+    } else if (kind == "awaited") {
+      seconds = run(false, count, 1);
     } else if (kind == "chain") {
       seconds = run(false, count * kChain, kChain);
     } else if (kind == "fused") {

@@ -1,0 +1,310 @@
+"""Measures what one launch costs, and where: time, and for each role (script, head, workers) CPU, slept wakes, system
+calls and what is written to sockets, per operation.
+
+Operations: calls, awaited or not; small transfers; 200 arrays up, down and to another worker; and a scalar all-reduce
+on 1 device, on 8 devices of one worker, and on 4 workers with 2 devices each, with Gangway's collectives. Beside them,
+in turns of the same run: JAX in-process ("stock XLA"), bare FFI handlers without a control plane (spmd_bare.cc), and a
+ping-pong of two processes over a unix socket, which says what the machine needs to wake two threads, with and without
+the host's latency request.
+
+`--only TEXT` restricts the run to the cases whose name contains TEXT, `--layout` to one layout; neither is recorded.
+How the groups of processes take turns: bench/spmd.py, whose parts this benchmark uses.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import pathlib
+import statistics
+import sys
+import time
+from collections.abc import Callable
+
+import benchlib
+import harness
+import launch_client
+import launch_counts as counts
+import spmd
+import spmd_cases
+import spmd_peers as peers
+from spmd import Limit
+from spmd_peers import EndedError, Group, Layout
+
+CLIENT = pathlib.Path(__file__).with_name("launch_client.py")
+ONE, INSIDE, MAIN = Layout(1, 1), Layout(1, 8), Layout(4, 2)
+ROUNDS = 5
+COUNTED_S, PERF_COUNTED_S = 0.4, 0.2  # how long a counted run takes, about
+COUNTED_MAX = 40_000  # operations of it
+SCALARS = {
+    "scalar one": "scalar all-reduce + add, one call each",
+    "scalar awaited": "scalar all-reduce + add, each awaited",
+    "scalar chain": f"scalar all-reduce + add, chains of {spmd_cases.CHAIN} calls",
+}
+OF_ONE_DEVICE = {
+    "call": "call",
+    "call awaited": "call, awaited",
+    "call fetched": "call, awaited and fetched (64 B)",
+    "put awaited": "device_put of 2 kB, awaited",
+    "put then call": "device_put of 2 kB, then call, awaited",
+    "arrays up": "200 arrays of 4 KiB up",
+    "arrays down": "200 arrays of 4 KiB down",
+}
+ACROSS = {"arrays across": "200 arrays of 4 KiB to another worker"}
+LAYOUTS = {"1x1": ONE, "1x8": INSIDE, "4x2": MAIN}
+CASES = {"1x1": OF_ONE_DEVICE | SCALARS, "1x8": SCALARS, "4x2": ACROSS | SCALARS}
+NO_REQUEST_FLAG = ("--no-latency-request",)
+ARRAY_CPU_US = 5.0
+AWAITED = ("call awaited", "call fetched", "put awaited", "put then call")
+
+DOOR = "Gangway, pjrt door"
+NO_REQUEST = f"{DOOR}, no latency request"
+CPP = "Gangway, C++"
+PING_PONG, HELD_PING_PONG = "ping-pong", "ping-pong, latency request held"
+SHOWN = (
+    ("1x1: call: Gangway, pjrt door", "stock XLA"),
+    ("1x1: call, awaited: Gangway, pjrt door", HELD_PING_PONG),
+    (f"1x1: call, awaited: {NO_REQUEST}", PING_PONG),
+    ("1x1: call, awaited: Gangway, pjrt door: slept wakes", ""),
+    ("4x2: 200 arrays of 4 KiB to another worker: Gangway, pjrt door", "stock XLA"),
+    ("4x2: scalar all-reduce + add, one call each: Gangway, pjrt door", "stock XLA"),
+    ("4x2: scalar all-reduce + add, each awaited: Gangway, pjrt door", "stock XLA"),
+    ("4x2: scalar all-reduce + add, one call each: Gangway, C++", "bare handlers"),
+)
+
+
+# --- Rows ---
+
+
+def compared(ours: str, peer: str) -> bool:
+    """A ping-pong is beside the cluster that holds the latency request as it does, and so is no other peer beside a
+    cluster without the request.
+    """
+    if peer.startswith(PING_PONG):
+        return (ours == NO_REQUEST) == (peer == PING_PONG)
+    return ours != NO_REQUEST or peer.startswith("stock")
+
+
+def limit(layout: str, case: str, ours: str, peer: str) -> Limit:
+    """Aim and what is required, of our speed to the peer's."""
+    if peer.startswith(PING_PONG):
+        return Limit(1 / 2, 1 / 2.5) if case == "call awaited" else Limit()
+    if peer.startswith("stock"):
+        of_calls = {"call": Limit(1 / 2, 1 / 2.2), "arrays across": Limit(1 / 3)}
+        of_calls |= dict.fromkeys(("arrays up", "arrays down"), Limit(1 / 1.5))
+        scalars = dict.fromkeys(("scalar one", "scalar chain"), Limit(2, 1.6))
+        scalars["scalar awaited"] = Limit(1.2, 1.0)
+        if case in of_calls:
+            return of_calls[case]
+        return scalars.get(case, Limit()) if (layout, ours) == ("4x2", DOOR) else Limit()
+    is_limited = (layout, case, ours) == ("4x2", "scalar one", CPP)
+    return Limit(0.8, 0.6) if is_limited else Limit()
+
+
+def time_rows(layout: str, case: str, found: dict[str, list[float]]) -> list[benchlib.Row]:
+    """Scalars as rates, as in bench/spmd.py; all else as times."""
+    is_rate = case.startswith("scalar")
+    unit = "per second" if is_rate else "us"
+    values = {
+        name: spmd.inverse(seconds) if is_rate else [1e6 * each for each in seconds]
+        for name, seconds in found.items()
+    }
+    ours, theirs = spmd.split(values)
+    return [
+        spmd.limited_row(
+            f"{layout}: {CASES[layout][case]}: {name}",
+            unit,
+            mine,
+            peer,
+            others,
+            limit(layout, case, name, peer),
+        )
+        for name, mine in ours.items()
+        for peer, others in theirs.items()
+        if compared(name, peer)
+    ]
+
+
+def count_rows(
+    what: str, counted: counts.Counts, frames: tuple[float, float]
+) -> list[benchlib.Row]:
+    """A row for each thing that is counted: the sum, and in its name each role's part. `frames`: from the client to the
+    controller, and to the client.
+    """
+    each = [
+        ("CPU", "us", counted.cpu_us),
+        ("slept wakes", "wakes", counted.wakes),
+        ("system calls", "calls", counted.system_calls),
+        ("socket writes", "writes", counted.writes),
+        ("bytes written to sockets", "bytes", counted.bytes),
+        ("frames of the client's link", "frames", {"sent": frames[0], "received": frames[1]}),
+    ]
+    rows = []
+    for name, unit, parts in each:
+        if parts is not None:
+            shares = ", ".join(f"{part} {value:.4g}" for part, value in parts.items())
+            total = sum(parts.values())
+            rows.append(benchlib.Row(what=f"{what}: {name}: {shares}", unit=unit, values=[total]))
+    return rows
+
+
+def array_row(what: str, counted: counts.Counts) -> benchlib.Row:
+    cpu_us = (counted.cpu_us["head"] + counted.cpu_us["workers"]) / launch_client.ARRAYS
+    return benchlib.Row(
+        what=f"{what}: CPU of head and workers per array",
+        unit="us",
+        values=[cpu_us],
+        aim=f"<= {ARRAY_CPU_US:g}",
+        holds=cpu_us <= ARRAY_CPU_US,
+    )
+
+
+# --- Measuring ---
+
+
+def frames_of_client(cluster: harness.Cluster) -> tuple[int, int]:
+    counters = cluster.status()["counters"]
+    return counters["frames_from_clients"], counters["frames_to_clients"]
+
+
+def pids_of(group: Group, cluster: harness.Cluster) -> dict[str, int]:
+    status = cluster.status()
+    workers = [worker["pid"] for island in status["islands"] for worker in island["workers"]]
+    pids = {f"worker {number}": pid for number, pid in enumerate(workers)}
+    return {"script": group.processes[0].pid, "head": cluster.head_pid, **pids}
+
+
+def counted_rows(
+    layout: str, case: str, group: Group, cluster: harness.Cluster, seconds: float, has_perf: bool
+) -> list[benchlib.Row]:
+    """`seconds`: of an operation, as it was measured before."""
+    units = spmd_cases.units(case)
+    pids = pids_of(group, cluster)
+
+    def prepared(about_s: float) -> tuple[int, Callable[[], object]]:
+        """The operations, and what makes them."""
+        count = max(1, min(COUNTED_MAX, round(about_s / seconds)) // units)
+        if case == "arrays down":
+            group.run(f"{case}, prepared", count)
+        return count * units, lambda: group.run(case, count)
+
+    group.run(case, 1)  # it is made; what follows only runs it
+    operations, run = prepared(COUNTED_S)
+    # Each status has frames of its own, which the first two tell.
+    idle, before = frames_of_client(cluster), frames_of_client(cluster)
+    counted = counts.without_perf(pids, operations, run)
+    after = frames_of_client(cluster)
+    sent, received = (
+        max(0, (last - first) - (first - start)) / operations
+        for start, first, last in zip(idle, before, after, strict=True)
+    )
+    if has_perf:
+        counts.with_perf(counted, pids, *prepared(PERF_COUNTED_S))
+    what = f"{layout}: {CASES[layout][case]}: {group.name}"
+    rows = count_rows(what, counted, (sent, received))
+    return rows + ([array_row(what, counted)] if case == "arrays across" else [])
+
+
+def is_any(case: str) -> bool:
+    return True
+
+
+def ping_pong(name: str, *arguments: str) -> Group:
+    group = Group(name, lambda case: case in AWAITED)
+    command = [sys.executable, str(CLIENT), "ping-pong", *arguments]
+    group.spawn(command, peers.plain_environment())
+    return group
+
+
+def peer_groups(name: str, layout: Layout) -> list[Group]:
+    groups = [peers.stock(layout, is_any, program=CLIENT), peers.bare(layout)]
+    if name == "1x1":
+        groups.append(ping_pong(PING_PONG))
+        if os.access(launch_client.LATENCY_FILE, os.W_OK):
+            groups.append(ping_pong(HELD_PING_PONG, "held"))
+        else:
+            print(
+                f"launch: {launch_client.LATENCY_FILE} cannot be opened, so no ping-pong holds it"
+            )
+    return groups
+
+
+def measure_layout(
+    name: str, cases: list[str], options: argparse.Namespace, rows: list[benchlib.Row]
+) -> None:
+    layout = LAYOUTS[name]
+    with contextlib.ExitStack() as stack:
+        cluster = stack.enter_context(spmd.cluster_of(layout, *spmd.OWN))
+        ours = [
+            peers.gangway(cluster, "pjrt", is_any, program=CLIENT),
+            peers.gangway_cpp(cluster, layout),
+        ]
+        clusters = dict.fromkeys((group.name for group in ours), cluster)
+        if name == "1x1":
+            without = stack.enter_context(spmd.cluster_of(layout, *spmd.OWN, *NO_REQUEST_FLAG))
+            ours.append(
+                peers.gangway(without, "pjrt", lambda case: case in AWAITED, NO_REQUEST, CLIENT)
+            )
+            clusters[NO_REQUEST] = without
+        groups = stack.enter_context(spmd.running(ours + peer_groups(name, layout)))
+        run = spmd.Run(layout, groups, options.rounds)
+        for case in cases:
+            found = run.measure(case)
+            rows += time_rows(name, case, found)
+            for group in ours:
+                if group.handles(case):
+                    seconds = statistics.median(found[group.name])
+                    own = clusters[group.name]
+                    rows += counted_rows(name, case, group, own, seconds, options.has_perf)
+
+
+def parse_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", default="", help="cases whose name contains this")
+    parser.add_argument("--layout", choices=LAYOUTS, default="", help="only this one")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    options = parser.parse_args()
+    if options.rounds < 1:
+        parser.error(f"--rounds {options.rounds}: at least 1 is needed")
+    options.cases = {
+        name: [case for case, what in of_layout.items() if options.only in f"{name}: {what}"]
+        for name, of_layout in CASES.items()
+        if options.layout in ("", name)
+    }
+    if not any(options.cases.values()):
+        every = "; ".join(f"{name}: {what}" for name in CASES for what in CASES[name].values())
+        parser.error(f"no case's name contains {options.only!r}; the cases are {every}")
+    options.is_whole = not options.only and not options.layout and options.rounds == ROUNDS
+    return options
+
+
+def main() -> None:
+    options = parse_options()
+    began = time.monotonic()
+    no_perf = counts.why_no_perf()
+    options.has_perf = not no_perf
+    if no_perf:
+        print(f"launch: no system calls and socket writes: {no_perf}", file=sys.stderr)
+    rows: list[benchlib.Row] = []
+    ended = ""
+    try:
+        for name, cases in options.cases.items():
+            if cases:
+                measure_layout(name, cases, options, rows)
+    except EndedError as error:
+        ended = str(error)
+    is_result = options.is_whole and not spmd.ended_peers and not ended
+    benchlib.write("launch" if is_result else "launch-part", rows, is_result, SHOWN)
+    missed = [what for what, kept in spmd.required_rows if not kept]
+    print(f"{time.monotonic() - began:.0f} s", file=sys.stderr)
+    for what in missed:
+        print(f"missed: {what}", file=sys.stderr)
+    if ended:
+        raise SystemExit(ended)
+    if spmd.ended_peers:
+        raise SystemExit(f"not complete: these peers have ended: {', '.join(spmd.ended_peers)}")
+
+
+if __name__ == "__main__":
+    main()

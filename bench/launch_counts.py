@@ -1,0 +1,173 @@
+"""What an operation costs each role, counted by the kernel: CPU, slept wakes, system calls, and what is written to
+sockets. Part of bench/launch.py.
+
+A role is "script", "head" or "workers", which are taken together. CPU and wakes are read from /proc. System calls and
+socket writes come from perf, which slows the processes down, so they are counted in a run of their own; without perf,
+or where the kernel does not let this user have it, they are left out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import pathlib
+import select
+import signal
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+
+import spmd_profile
+
+ROLES = ("script", "head", "workers")
+PERF_S = 30.0  # the limit of each of perf's answers
+SYSTEM_CALLS = "raw_syscalls:sys_enter"
+SOCKET_WRITES = (
+    "syscalls:sys_exit_sendmsg"  # the only call by which a link writes (transport/local)
+)
+ERRORS_FROM = 1 << 63  # results of system calls from here on are negative: nothing was written
+
+ByRole = dict[str, float]
+
+
+@dataclasses.dataclass
+class Counts:
+    """Of one operation, by role. `system_calls`, `writes` and `bytes` are None if perf may not be used."""
+
+    cpu_us: ByRole
+    wakes: ByRole
+    system_calls: ByRole | None = None
+    writes: ByRole | None = None
+    bytes: ByRole | None = None
+
+
+def role_of(process: str) -> str:
+    """Of a process by its name in `pids`: "script", "head", "worker 0", "worker 1", ..."""
+    return "workers" if process.startswith("worker") else process
+
+
+def by_role(counted: Mapping[tuple[str, str], int], units: int) -> ByRole:
+    """Of one unit; `counted` is by process and thread."""
+    sums = dict.fromkeys(ROLES, 0.0)
+    for (process, _), count in counted.items():
+        sums[role_of(process)] += count / units
+    return sums
+
+
+def without_perf(pids: dict[str, int], operations: int, run: Callable[[], object]) -> Counts:
+    """CPU and wakes of `run`, which makes this number of operations."""
+    cpu, switches = spmd_profile.counted(pids)
+    run()
+    cpu_after, switches_after = spmd_profile.counted(pids)
+    return Counts(
+        by_role(cpu_after - cpu, operations), by_role(switches_after - switches, operations)
+    )
+
+
+# --- perf ---
+
+
+def why_no_perf() -> str:
+    """Empty if perf counts system calls for this user, else why it does not."""
+    command = ["perf", "stat", "-x", ",", "-e", f"{SYSTEM_CALLS},{SOCKET_WRITES}", "true"]
+    try:
+        tried = subprocess.run(command, capture_output=True, text=True, timeout=PERF_S)
+    except OSError as error:
+        return f"perf cannot be started: {error}"
+    if tried.returncode or "<not" in tried.stderr:
+        return f"perf does not count system calls: {tried.stderr.strip()[-300:]}"
+    return ""
+
+
+def threads(pids: Mapping[str, int]) -> dict[int, str]:
+    """The role of each live thread, by its number."""
+    return {
+        int(task.name): role_of(process)
+        for process, pid in pids.items()
+        for task in pathlib.Path(f"/proc/{pid}/task").glob("*")
+    }
+
+
+def parse_stat(text: str, roles: Mapping[int, str]) -> ByRole:
+    """Sums of perf's CSV, a line per thread: NAME-TID,COUNT,UNIT,EVENT,... A name may contain commas and hyphens. What
+    was not counted did not run.
+    """
+    sums = dict.fromkeys(ROLES, 0.0)
+    for line in text.splitlines():
+        thread, found, rest = line.rpartition(f",,{SYSTEM_CALLS}")
+        if not found or rest[:1] not in (",", ""):
+            continue
+        name, _, count = thread.rpartition(",")
+        role = roles.get(int(name.rpartition("-")[2]))
+        if role and count.isdigit():
+            sums[role] += int(count)
+    return sums
+
+
+def parse_writes(text: str, roles: Mapping[int, str]) -> tuple[ByRole, ByRole]:
+    """The writes that succeeded, and their bytes, of lines "TID 0xRESULT"."""
+    writes, written = dict.fromkeys(ROLES, 0.0), dict.fromkeys(ROLES, 0.0)
+    for line in text.splitlines():
+        thread, result = line.split()
+        role, value = roles.get(int(thread)), int(result, 16)
+        if role and value < ERRORS_FROM:
+            writes[role] += 1
+            written[role] += value
+    return writes, written
+
+
+@contextlib.contextmanager
+def perf(arguments: list[str], pids: Mapping[str, int]) -> Iterator[None]:
+    """Counts while the block runs; after it, perf has written its file and ended."""
+    with contextlib.ExitStack() as stack:
+        to_perf, control = os.pipe()
+        answer, from_perf = os.pipe()
+        for end in (to_perf, control, answer, from_perf):
+            stack.callback(os.close, end)
+        errors = stack.enter_context(tempfile.TemporaryFile("w+"))
+        command = ["perf", *arguments, "-D", "-1", "--control", f"fd:{to_perf},{from_perf}"]
+        command += ["-p", ",".join(map(str, pids.values()))]
+        ends = (to_perf, from_perf)
+        process = subprocess.Popen(command, pass_fds=ends, stdout=subprocess.DEVNULL, stderr=errors)
+
+        def order(word: str) -> None:
+            os.write(control, f"{word}\n".encode())
+            ready, _, _ = select.select([answer], [], [], PERF_S)
+            if not ready or not os.read(answer, 64).startswith(b"ack"):
+                errors.seek(0)
+                words = f"perf {arguments[0]} did not {word} within {PERF_S:g} s"
+                raise SystemExit(f"{words}: {errors.read()[-1000:]}")
+
+        try:
+            order("enable")
+            yield
+            order("disable")
+        finally:
+            process.send_signal(signal.SIGINT)
+            try:
+                process.wait(PERF_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def with_perf(
+    counts: Counts, pids: dict[str, int], operations: int, run: Callable[[], object]
+) -> None:
+    """Adds what perf counts of `run`, which makes this number of operations."""
+    with tempfile.TemporaryDirectory(prefix="gangway-bench-") as folder:
+        stat, data = f"{folder}/stat", f"{folder}/data"
+        count = ["stat", "-x", ",", "--per-thread", "-e", SYSTEM_CALLS, "-o", stat]
+        sample = ["record", "-q", "-c", "1", "-e", SOCKET_WRITES, "-o", data]
+        with perf(count, pids), perf(sample, pids):
+            run()
+            roles = threads(pids)
+        command = ["perf", "script", "-i", data, "-F", "tid,trace"]
+        script = subprocess.run(command, capture_output=True, text=True, timeout=PERF_S)
+        system_calls = parse_stat(pathlib.Path(stat).read_text(), roles)
+        writes, written = parse_writes(script.stdout, roles)
+    counts.system_calls, counts.writes, counts.bytes = (
+        {role: total / operations for role, total in each.items()}
+        for each in (system_calls, writes, written)
+    )

@@ -1,0 +1,173 @@
+"""Tests of bench/launch.py: what is read from /proc and perf, and which rows are made of it."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import subprocess
+import sys
+import threading
+
+import pytest
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "bench"))
+
+import benchlib  # noqa: E402
+import launch  # noqa: E402
+import launch_client  # noqa: E402
+import launch_counts as counts  # noqa: E402
+import spmd  # noqa: E402
+import spmd_cases  # noqa: E402
+
+THREADS = {11: "script", 21: "head", 31: "workers", 32: "workers"}
+
+
+def test_processes_of_a_cluster_count_as_three_roles() -> None:
+    counted = {
+        ("script", "main"): 4,
+        ("head", "loop"): 6,
+        ("worker 0", "a"): 1,
+        ("worker 3", "b"): 2,
+    }
+    assert counts.by_role(counted, 2) == {"script": 2, "head": 3, "workers": 1.5}
+
+
+def test_system_calls_are_summed_by_role_whatever_a_thread_s_name_is() -> None:
+    text = """# started on Sun Nov 29
+
+python3-11,100,,raw_syscalls:sys_enter,33739127,100.00,,
+gw-client, x-21,7,,raw_syscalls:sys_enter,5000,100.00,,
+device0-31,20,,raw_syscalls:sys_enter,5000,100.00,,
+device1-32,3,,raw_syscalls:sys_enter,5000,100.00,,
+idle-31,<not counted>,,raw_syscalls:sys_enter,0,100.00,,
+other-99,1000,,raw_syscalls:sys_enter,5000,100.00,,
+python3-11,5,,another:event,33739127,100.00,,
+"""
+    assert counts.parse_stat(text, THREADS) == {"script": 100, "head": 7, "workers": 23}
+
+
+def test_writes_that_failed_and_threads_of_others_are_not_counted() -> None:
+    text = "11 0x44\n 31 0x10\n31 0x20\n21 0xfffffffffffffff5\n99 0x1000\n"
+    writes, written = counts.parse_writes(text, THREADS)
+    assert writes == {"script": 1, "head": 0, "workers": 2}
+    assert written == {"script": 0x44, "head": 0, "workers": 0x30}
+
+
+def test_a_sleep_counts_as_a_wake_and_work_as_cpu() -> None:
+    """Of this process: `count` waits for an event that another thread sets later."""
+
+    def run() -> None:
+        for _ in range(20):
+            assert not threading.Event().wait(0.002)
+        sum(range(300_000))
+
+    counted = counts.without_perf({"script": os.getpid()}, 20, run)
+    assert counted.wakes["script"] >= 1
+    assert counted.cpu_us["script"] > 0
+    assert counted.wakes["head"] == counted.wakes["workers"] == 0
+
+
+SENDER = """
+import socket, sys
+a, b = socket.socketpair()
+print("ready", flush=True)
+for line in sys.stdin:
+    for _ in range(int(line)):
+        a.sendmsg([b"0123456789"])
+        b.recv(100)
+    print("done", flush=True)
+"""
+
+
+def test_perf_counts_the_writes_to_a_socket() -> None:
+    if why := counts.why_no_perf():
+        pytest.skip(why)
+    command = [sys.executable, "-c", SENDER]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as sender:
+        assert sender.stdin and sender.stdout
+        to, answers = sender.stdin, sender.stdout
+        assert answers.readline() == "ready\n"
+
+        def run() -> None:
+            to.write("100\n")
+            to.flush()
+            assert answers.readline() == "done\n"
+
+        counted = counts.Counts({}, {})
+        counts.with_perf(counted, {"worker 2": sender.pid}, 100, run)
+        to.close()
+    assert counted.system_calls and 2 <= counted.system_calls["workers"] < 3
+    assert counted.writes == {"script": 0, "head": 0, "workers": 1}
+    assert counted.bytes == {"script": 0, "head": 0, "workers": 10}
+
+
+def test_a_count_is_one_row_with_each_role_s_part() -> None:
+    roles = {"script": 2.0, "head": 1.0, "workers": 0.5}
+    rows = launch.count_rows("1x1: call", counts.Counts(roles, roles), (1.0, 0.25))
+    assert [row.what for row in rows] == [
+        "1x1: call: CPU: script 2, head 1, workers 0.5",
+        "1x1: call: slept wakes: script 2, head 1, workers 0.5",
+        "1x1: call: frames of the client's link: sent 1, received 0.25",
+    ]
+    assert [row.values for row in rows] == [[3.5], [3.5], [1.25]]
+
+
+def test_an_array_s_cpu_is_that_of_the_cluster_s_processes() -> None:
+    counted = counts.Counts({"script": 5000, "head": 800, "workers": 1000}, {})
+    row = launch.array_row("x", counted)
+    assert row.values == [9] and row.holds is False and row.aim == "<= 5"
+
+
+def test_like_is_compared_with_like() -> None:
+    peers = [launch.PING_PONG, launch.HELD_PING_PONG, "stock XLA 1x1", "bare handlers 1x1"]
+    assert [launch.compared(launch.DOOR, peer) for peer in peers] == [False, True, True, True]
+    assert [launch.compared(launch.NO_REQUEST, peer) for peer in peers] == [
+        True,
+        False,
+        True,
+        False,
+    ]
+
+
+def test_limits_apply_to_times_and_to_rates(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spmd, "required_rows", [])
+    seconds = {launch.DOOR: [50e-6], launch.HELD_PING_PONG: [22e-6], launch.PING_PONG: [80e-6]}
+    (row,) = launch.time_rows("1x1", "call awaited", seconds)
+    assert row.peer == launch.HELD_PING_PONG and row.values == [50]
+    assert row.aim == "<= 2x; required <= 2.5x" and row.holds is False
+    seconds = {launch.CPP: [1e-4], "bare handlers 4x2": [0.5e-4]}
+    (row,) = launch.time_rows("4x2", "scalar one", seconds)
+    assert row.values == [1e4] and row.unit == "per second"
+    assert "required >= 0.6x: MISSED" in row.aim and row.holds is False
+    (row,) = launch.time_rows("4x2", "scalar awaited", seconds)
+    assert not row.aim and row.holds is None
+
+
+def test_the_page_shows_rows_that_a_whole_run_makes() -> None:
+    """With stand-ins for the measurements."""
+    rows: list[benchlib.Row] = []
+    for layout, cases in launch.CASES.items():
+        for case, what in cases.items():
+            groups = [launch.DOOR, launch.NO_REQUEST, launch.CPP, f"stock XLA {layout}"]
+            groups += [f"bare handlers {layout}", launch.PING_PONG, launch.HELD_PING_PONG]
+            rows += launch.time_rows(layout, case, {name: [1e-3] for name in groups})
+            roles = dict.fromkeys(counts.ROLES, 1.0)
+            counted = counts.Counts(roles, roles)
+            rows += launch.count_rows(f"{layout}: {what}: {launch.DOOR}", counted, (1, 1))
+    shown = benchlib.page_rows(rows, launch.SHOWN)
+    assert len({(row.what, row.peer) for row in shown}) == len(launch.SHOWN)
+
+
+def test_an_awaited_scalar_is_one_computation() -> None:
+    kinds = ("one", "awaited", "chain", "fused")
+    assert [spmd_cases.units(f"scalar {kind}") for kind in kinds] == [1, 1, 128, 128]
+    assert spmd_cases.units("call awaited") == spmd_cases.units("arrays up") == 1
+
+
+def test_a_ping_pong_ends_with_its_parent() -> None:
+    run = launch_client.ping_pong(held=False)
+    assert run(10) > 0
+    del run  # closes this end, at which the other process ends
+    _, status = os.wait()
+    assert os.waitstatus_to_exitcode(status) == 0
