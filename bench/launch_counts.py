@@ -118,8 +118,10 @@ def parse_writes(text: str, roles: Mapping[int, str]) -> tuple[ByRole, ByRole]:
 
 
 @contextlib.contextmanager
-def perf(arguments: list[str], pids: Mapping[str, int]) -> Iterator[None]:
-    """Counts while the block runs; after it, perf has written its file and ended."""
+def perf(arguments: list[str], pids: Mapping[str, int]) -> Iterator[Callable[[str], None]]:
+    """Runs perf, and yields what orders it to "enable" or "disable", and returns when it has done so. It counts in
+    between. After the block, it has written its file and ended.
+    """
     with contextlib.ExitStack() as stack:
         to_perf, control = os.pipe()
         answer, from_perf = os.pipe()
@@ -140,9 +142,7 @@ def perf(arguments: list[str], pids: Mapping[str, int]) -> Iterator[None]:
                 raise SystemExit(f"{words}: {errors.read()[-1000:]}")
 
         try:
-            order("enable")
-            yield
-            order("disable")
+            yield order
         finally:
             process.send_signal(signal.SIGINT)
             try:
@@ -160,8 +160,12 @@ def with_perf(
         stat, data = f"{folder}/stat", f"{folder}/data"
         count = ["stat", "-x", ",", "--per-thread", "-e", SYSTEM_CALLS, "-o", stat]
         sample = ["record", "-q", "-c", "1", "-e", SOCKET_WRITES, "-o", data]
-        with perf(count, pids), perf(sample, pids):
+        with perf(count, pids) as counter, perf(sample, pids) as sampler:
+            for order in (counter, sampler):
+                order("enable")
             run()
+            for order in (counter, sampler):
+                order("disable")
             roles = threads(pids)
         command = ["perf", "script", "-i", data, "-F", "tid,trace"]
         script = subprocess.run(command, capture_output=True, text=True, timeout=PERF_S)
