@@ -87,7 +87,10 @@ def compared(ours: str, peer: str) -> bool:
 
 
 def limit(layout: str, case: str, ours: str, peer: str) -> Limit:
-    """Aim and what is required, of our speed to the peer's."""
+    """Aim and what is required, of our speed to the peer's. C++ has limits beside bare handlers only."""
+    if ours == CPP:
+        is_limited = (layout, case) == ("4x2", "scalar one") and peer.startswith("bare")
+        return Limit(0.8, 0.6) if is_limited else Limit()
     if peer.startswith(PING_PONG):
         return Limit(1 / 2, 1 / 2.5) if case == "call awaited" else Limit()
     if peer.startswith("stock"):
@@ -97,9 +100,8 @@ def limit(layout: str, case: str, ours: str, peer: str) -> Limit:
         scalars["scalar awaited"] = Limit(1.2, 1.0)
         if case in of_calls:
             return of_calls[case]
-        return scalars.get(case, Limit()) if (layout, ours) == ("4x2", DOOR) else Limit()
-    is_limited = (layout, case, ours) == ("4x2", "scalar one", CPP)
-    return Limit(0.8, 0.6) if is_limited else Limit()
+        return scalars.get(case, Limit()) if layout == "4x2" else Limit()
+    return Limit()
 
 
 def time_rows(layout: str, case: str, found: dict[str, list[float]]) -> list[benchlib.Row]:
@@ -210,6 +212,14 @@ def is_any(case: str) -> bool:
     return True
 
 
+def cpp_calls(cluster: harness.Cluster) -> Group:
+    """The cases that are no scalars, in C++ (bench/launch_calls.cc)."""
+    group = Group(CPP, lambda case: not case.startswith("scalar"))
+    command = [str(peers.BINARIES / "launch_calls"), cluster.control, cluster.token]
+    group.spawn(command, peers.plain_environment())
+    return group
+
+
 def ping_pong(name: str, *arguments: str) -> Group:
     group = Group(name, lambda case: case in AWAITED)
     command = [sys.executable, str(CLIENT), "ping-pong", *arguments]
@@ -239,6 +249,7 @@ def measure_layout(
         ours = [
             peers.gangway(cluster, "pjrt", is_any, program=CLIENT),
             peers.gangway_cpp(cluster, layout),
+            *([cpp_calls(cluster)] if name != "1x8" else []),
         ]
         clusters = dict.fromkeys((group.name for group in ours), cluster)
         if name == "1x1":

@@ -140,6 +140,8 @@ def test_limits_apply_to_times_and_to_rates(monkeypatch: pytest.MonkeyPatch) -> 
     (row,) = launch.time_rows("4x2", "scalar one", seconds)
     assert row.values == [1e4] and row.unit == "per second"
     assert "required >= 0.6x: MISSED" in row.aim and row.holds is False
+    beside_stock = {launch.CPP: [1e-4], "stock XLA 1x1": [1e-5]}
+    assert launch.time_rows("1x1", "call", beside_stock)[0].holds is None
     (row,) = launch.time_rows("4x2", "scalar awaited", seconds)
     assert not row.aim and row.holds is None
 
