@@ -12,6 +12,8 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
+import types
 from collections.abc import Iterator
 
 import pytest
@@ -23,7 +25,7 @@ sys.path.append(str(ROOT / "python"))
 
 import gangway.ray
 
-from gangway import _ray_place
+from gangway import _ray_place, _ray_wanted
 
 GUARD = (ROOT / "python" / "gangway" / "_guard.py").read_text()
 GUIDE = ROOT / "docs" / "guides" / "ray.md"
@@ -58,6 +60,131 @@ def test_without_ray_the_message_says_what_to_install() -> None:
         gangway.ray.up()
 
 
+def wanted(**changes: object) -> _ray_wanted.Wanted:
+    arguments: dict[str, object] = {
+        **{"workers": 3, "devices": 1, "islands": 1, "num_cpus": 1, "num_gpus": 0},
+        **{"per_node": None, "plugin": "cpu", "name": "gangway", "options": ()},
+        **{"controller_cpus": 1, "resources": {}, "runtime_env": None},
+    }
+    return _ray_wanted.Wanted(**(arguments | changes))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (["/no/such/gangway", "certs", "x"], "gangway certs x cannot be run: "),
+        (["sleep", "100"], "gangway 100 has not ended within 0.1 s"),
+        (["sh", "-c", "echo why >&2; exit 3"], "exit 3 failed: why"),
+    ],
+)
+def test_certificates_that_cannot_be_made_are_an_error_of_gangway(
+    monkeypatch: pytest.MonkeyPatch, command: list[str], words: str
+) -> None:
+    monkeypatch.setattr(gangway.ray, "CERTS_LIMIT_S", 0.1 if "sleep" in command else 60)
+    with pytest.raises(gangway.GangwayError, match=re.escape(words)):
+        gangway.ray._run_certs(command)
+
+
+class FakeActors:
+    """In place of a Ray cluster's. The end of those that were started takes until it is allowed."""
+
+    started = False
+    nodes: list[str] = []
+    lost_at_start = False
+    ends: list[str] = []
+    may_end = threading.Event()
+
+    def __init__(self, *_: object) -> None:
+        pass
+
+    def check_name(self) -> None:
+        pass
+
+    def place(self, _: object) -> None:
+        pass
+
+    def start(self, tls: object, deadline: object, lost: object) -> str:
+        self.started = True
+        if self.lost_at_start:
+            lost("has ended")  # type: ignore[operator]
+        return "127.0.0.1:1"
+
+    def end(self) -> None:
+        if self.started:
+            assert self.may_end.wait(20)
+            self.ends.append("end")
+
+
+@pytest.fixture
+def without_ray(monkeypatch: pytest.MonkeyPatch) -> type[FakeActors]:
+    class Fake(FakeActors):
+        ends: list[str] = []
+        may_end = threading.Event()
+
+    monkeypatch.setattr(gangway.ray, "Actors", Fake)
+    monkeypatch.setattr(gangway.ray, "_run_certs", lambda _: None)
+    monkeypatch.setattr(gangway.ray, "_command", lambda: "true")
+    return Fake
+
+
+def cluster(limit_s: float = 60) -> gangway.ray.Cluster:
+    context = types.SimpleNamespace(get_job_id=lambda: 1, namespace="mine")
+    ray = types.SimpleNamespace(get_runtime_context=lambda: context, is_initialized=lambda: True)
+    return gangway.ray.Cluster(ray, wanted(), _ray_wanted.Deadline(limit_s))
+
+
+def test_the_next_cluster_waits_for_the_end_of_a_lost_one(without_ray: type[FakeActors]) -> None:
+    first = cluster()
+    with pytest.raises(gangway.GangwayError, match="already has the cluster 'gangway' up, at 127"):
+        cluster()
+    assert without_ray.ends == []
+    first._note_loss("has ended with status -9")
+    wait_for("the start of the end", lambda: "down" in repr(first), 20)
+    with pytest.raises(gangway.GangwayError, match="has not ended within 0.2 s"):
+        cluster(0.2)
+    folder = pathlib.Path(first.tls).parent
+    assert folder.exists()
+    threading.Timer(0.2, without_ray.may_end.set).start()
+    second = cluster()
+    assert without_ray.ends[0] == "end" and not folder.exists()
+    second.down()
+
+
+def test_a_cluster_that_is_lost_as_it_starts_does_not_keep_its_name(
+    without_ray: type[FakeActors],
+) -> None:
+    without_ray.may_end.set()
+    without_ray.lost_at_start = True
+    cluster()
+    without_ray.lost_at_start = False
+    cluster().down()
+    assert gangway.ray._clusters == []
+
+
+def test_a_forked_child_does_not_end_the_cluster_of_its_parent(
+    without_ray: type[FakeActors],
+) -> None:
+    without_ray.may_end.set()
+    made = cluster()
+    folder = pathlib.Path(made.tls).parent
+    wait, wake = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            os.close(wake)
+            made.down()
+            gone = bool(without_ray.ends) or not folder.exists()
+            os.read(wait, 1)  # it lives until its parent's cluster has ended
+            os._exit(1 if gone else 0)
+        finally:
+            os._exit(2)
+    os.close(wait)
+    made.down()
+    assert without_ray.ends == ["end"] and not folder.exists()
+    os.close(wake)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
 def guarded(command: list[str]) -> tuple[_ray_place.Guarded, pathlib.Path]:
     made = _ray_place.Guarded(GUARD, {"key": b"secret"}, command)
     kind, folder = made.read()
@@ -88,6 +215,114 @@ def test_a_guard_says_how_its_command_ended() -> None:
     assert kind == "error" and "/no/such/command" in why, (kind, why)
 
 
+def test_no_output_of_a_command_passes_for_a_line_of_its_guard(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "kept").write_text("")
+    forged = f"a\rfolder {tmp_path}\rexit 0\r\x0bexit 1\u2028exit 2"
+    made, folder = guarded([sys.executable, "-c", f"print({forged!r}); raise SystemExit(3)"])
+    assert made.read() == ("line", forged.replace("\r", "\\r"))
+    assert made.read() == ("exit", "3")
+    assert (tmp_path / "kept").exists() and not folder.exists()
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_folder_is_removed_only_where_guards_make_them(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, after: bool
+) -> None:
+    """Its name is right after a line of the command, or its parent is right."""
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
+    victim = tmp_path / ("gangway-ray-1" if after else "other")
+    victim.mkdir()
+    said = f"{'line x' if after else 'folder /dev/shm/../gangway-ray-2'}\nfolder {victim}"
+    made = _ray_place.Guarded(f"print({said!r})", {})
+    assert made.read()[0] == ("line" if after else "error")
+    kind, why = made.read()
+    assert (kind, why) == ("exit", "") if not after else str(victim) in why
+    assert victim.exists()
+
+
+def test_a_guard_ends_although_another_process_holds_its_pipe() -> None:
+    made, folder = guarded(["sleep", "100"])
+    kept = os.dup(made._asks.fileno())  # as a child has it that C code has forked
+    made.end()
+    assert made.read(20) == ("exit", str(-signal.SIGTERM))
+    assert not folder.exists()
+    os.close(kept)
+
+
+def test_a_guard_that_does_not_answer_costs_no_more_than_the_limit() -> None:
+    mark = "GANGWAY_TEST_GUARD", f"{os.getpid()}-stopped"
+    made = _ray_place.Guarded(GUARD, {"key": b"secret"}, [], dict([mark]))
+    folder = pathlib.Path(made.read()[1])
+    (guard,) = processes_with("=".join(mark))
+    os.kill(guard, signal.SIGSTOP)
+    made.finish(0.2)
+    assert not folder.exists()
+    os.kill(guard, signal.SIGCONT)
+    wait_for("its end", lambda: not processes_with("=".join(mark)), 10)
+
+
+def test_sigterm_to_a_guard_ends_a_command_that_ignores_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_ray_place, "LEAVE_S", 0.5)
+    mark = "GANGWAY_TEST_GUARD", f"{os.getpid()}-sigterm"
+    command = [sys.executable, "-c", COMMAND.format("SIG_IGN")]
+    made = _ray_place.Guarded(GUARD, {}, command, dict([mark]))
+    folder = pathlib.Path(made.read()[1])
+    assert made.read() == ("line", "on")
+    (guard,) = [pid for pid in processes_with("=".join(mark)) if is_guard(pid)]
+    os.kill(guard, signal.SIGTERM)
+    assert made.read(20) == ("exit", str(-signal.SIGKILL))
+    assert not folder.exists()
+
+
+def test_sigterm_to_a_guard_that_makes_its_folder_leaves_nothing() -> None:
+    line = "            return folder\n"
+    assert line in GUARD
+    early = GUARD.replace(line, f"            os.kill(os.getpid(), signal.SIGTERM)\n{line}")
+    made = _ray_place.Guarded(early, {"key": b"secret"}, ["sleep", "100"])
+    kind, folder = made.read()
+    assert kind == "folder", folder
+    assert made.read(20) == ("exit", str(-signal.SIGTERM))
+    assert not os.path.exists(folder)
+
+
+def raw_guard(parent: pathlib.Path, mark: str) -> tuple[subprocess.Popen[str], pathlib.Path, int]:
+    """A guard of a folder, without an owner that removes it; with the process id."""
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", GUARD],
+        env={**os.environ, "GANGWAY_TEST_GUARD": mark},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdin and process.stdout
+    asked = {"parents": [str(parent)], "files": {"key": ""}, "command": [], "leave_s": 1}
+    print(json.dumps(asked), file=process.stdin, flush=True)
+    kind, _, folder = process.stdout.readline().strip().partition(" ")
+    assert kind == "folder", folder
+    process.wait(20)
+    (pid,) = processes_with(f"GANGWAY_TEST_GUARD={mark}")
+    return process, pathlib.Path(folder), pid
+
+
+def test_a_guard_removes_what_killed_ones_have_left_and_nothing_else(
+    tmp_path: pathlib.Path,
+) -> None:
+    (tmp_path / "gangway-ray-of-no-guard").mkdir()
+    guards = [raw_guard(tmp_path, f"{os.getpid()}-left-{n}") for n in range(2)]
+    killed, alive = (folder for _, folder, _ in guards)
+    os.kill(guards[0][2], signal.SIGKILL)
+    wait_for("its end", lambda: not processes_with(f"GANGWAY_TEST_GUARD={os.getpid()}-left-0"), 10)
+    assert (killed / "key").exists()
+    guards.append(raw_guard(tmp_path, f"{os.getpid()}-left-2"))
+    assert not killed.exists() and (alive / "key").exists() and (guards[2][1] / "key").exists()
+    for process, _, _ in guards:
+        assert process.stdin and process.stdout
+        process.stdin.close()
+        process.stdout.read()
+        process.stdout.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["gangway-ray-of-no-guard"]
+
+
 @pytest.mark.parametrize("works", [True, False])
 def test_a_guard_takes_the_first_folder_that_can_hold_the_files(
     tmp_path: pathlib.Path, works: bool
@@ -116,7 +351,7 @@ def test_a_guard_takes_the_first_folder_that_can_hold_the_files(
 
 OWNER = """
 import sys
-from gangway import _ray_place
+from gangway import _ray_place, _ray_wanted
 _ray_place.LEAVE_S = 1
 made = _ray_place.Guarded(sys.argv[1], {}, [sys.executable, "-c", sys.argv[2]])
 print(made.read()[1])
@@ -151,6 +386,33 @@ def test_a_killed_owner_or_guard_ends_the_command(victim: str) -> None:
     process.stdout.close()
     wait_for("its end", lambda: not processes_with("=".join(mark)), 10)
     assert not folder.exists()
+
+
+FORKING = """
+import os, sys, time, gangway.ray
+print(gangway.ray._hold_folder({})[1])
+print(os.fork() or time.sleep(100), flush=True)
+time.sleep(100)
+"""
+
+
+def test_a_forked_child_does_not_keep_the_folder_of_its_killed_parent() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", FORKING],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "python")},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout
+    folder = pathlib.Path(process.stdout.readline().strip())
+    child = int(process.stdout.readline())
+    process.kill()
+    process.wait()
+    try:
+        wait_for("the end of the folder", lambda: not folder.exists(), 10)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        process.stdout.close()
 
 
 def is_guard(pid: int) -> bool:

@@ -14,6 +14,7 @@ import importlib.util
 import json
 import os
 import pathlib
+import select
 import shutil
 import socket
 import subprocess
@@ -28,7 +29,10 @@ LEAVE_S = 10  # that a process has to finish its work
 START_LIMIT_S = 30  # of a Python, or of `gangway version`
 PAUSE_S_MAX = 60  # before a process that has ended is started again
 LASTED_S = 60  # after which the next pause is short again
+END_GRACE_S = 5  # of a guard, beyond its command's time to finish
+FOLDER_PREFIX = "gangway-ray-"  # of the folders that guards make
 TAIL_LINES = 12  # of its output, that tell why a process has ended
+READ_BYTES = 1 << 16
 # Variables that would lead a process to another cluster.
 OTHERS = ("GANGWAY_ADDRESS", "GANGWAY_PORT", "GANGWAY_STATE_DIR", "GANGWAY_TLS", "GANGWAY_TOKEN")
 
@@ -80,7 +84,7 @@ def say(text: str) -> None:
 
 class Guarded:
     """A process under a guard, or a folder alone if there is no command. `guard` is the text of
-    _guard.py, and `files` are the folder's.
+    _guard.py, and `files` are the folder's. One thread reads; `end` may be called from any.
     """
 
     def __init__(
@@ -91,8 +95,9 @@ class Guarded:
         environment: Mapping[str, str] | None = None,
     ) -> None:
         # /dev/shm is in memory: certificates are then written to no disk.
+        self._parents = ["/dev/shm", os.path.abspath(tempfile.gettempdir())]
         wanted = {
-            "parents": ["/dev/shm", tempfile.gettempdir()],
+            "parents": self._parents,
             "files": {name: base64.b64encode(data).decode() for name, data in files.items()},
             "command": list(command),
             "leave_s": LEAVE_S,
@@ -104,38 +109,102 @@ class Guarded:
             [sys.executable, "-I", "-S", "-c", guard],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            bufsize=0,
             env={**inherited, "PATH": path, **(environment or {})},
-            text=True,
-            errors="replace",
         )
         self._folders: list[str] = []
+        self._unread = b""
+        self._has_lines = False
+        assert self._process.stdin and self._process.stdout
+        self._asks = self._process.stdin
         self._said = self._process.stdout
-        assert self._process.stdin
-        with contextlib.suppress(BrokenPipeError):  # `read` then finds the end
-            self._process.stdin.write(json.dumps(wanted) + "\n")
-            self._process.stdin.flush()
+        self._ask(json.dumps(wanted))
 
-    def read(self) -> tuple[str, str]:
+    def _ask(self, line: str) -> None:
+        data = memoryview(f"{line}\n".encode())
+        # The guard may have ended, which `read` then finds, or another thread has closed the pipe.
+        with contextlib.suppress(BrokenPipeError, ValueError):
+            while data:
+                data = data[self._asks.write(data) :]
+
+    def read(self, limit_s: float | None = None) -> tuple[str, str]:
         """The guard's next line, as its kind and the rest; ("exit", "") if it was killed, once its
-        folders are removed.
+        folders are removed, and ("error", why) if it says nothing within `limit_s`, likewise.
         """
-        assert self._said
-        kind, _, rest = self._said.readline().rstrip("\n").partition(" ")
-        if kind == "folder":
-            self._folders.append(rest)
-        for folder in self._folders if not kind else ():
-            shutil.rmtree(folder, ignore_errors=True)
+        line = self._next_line(limit_s)
+        if line is None:
+            kind, rest = "error", f"its guard has said nothing for {limit_s:g} s"
+        else:
+            kind, _, rest = line.decode(errors="replace").partition(" ")
+        if kind == "folder" and not self._note_folder(rest):
+            kind, rest = "error", f"its guard names the folder {rest!r}, which is not its own"
+        self._has_lines |= kind == "line"
         if kind in ("", "exit", "error"):
-            self._said.close()
-            self.end()
-            self._process.wait(START_LIMIT_S)  # the process that Popen knows ended at the start
+            self._close(killed=kind != "exit")
         return kind or "exit", rest
 
+    def _next_line(self, limit_s: float | None) -> bytes | None:
+        """Up to the next \\n; empty at the end of the guard's output; None after `limit_s`."""
+        until = None if limit_s is None else time.monotonic() + limit_s
+        if self._said.closed:
+            return b""
+        poll = select.poll()
+        poll.register(self._said, select.POLLIN)
+        while b"\n" not in self._unread:
+            left_s = None if until is None else max(0.0, until - time.monotonic())
+            if not poll.poll(None if left_s is None else 1000 * left_s):
+                return None
+            data = self._said.read(READ_BYTES)
+            if not data:
+                return b""
+            self._unread += data
+        line, _, self._unread = self._unread.partition(b"\n")
+        return line
+
+    def _note_folder(self, path: str) -> bool:
+        """Whether `path` can be a folder that the guard has made, before it ran the command."""
+        parent, name = os.path.split(path)
+        if self._has_lines or parent not in self._parents or not name.startswith(FOLDER_PREFIX):
+            return False
+        self._folders.append(path)
+        return True
+
+    def _close(self, *, killed: bool) -> None:
+        self._said.close()
+        self.end()
+        if killed:
+            self.remove()
+        # The process that Popen knows ends when the guard has started.
+        try:
+            self._process.wait(0 if killed else START_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(START_LIMIT_S)
+
     def end(self) -> None:
-        """Asks for the end; `read` says when it has come. From any thread."""
-        assert self._process.stdin
-        with contextlib.suppress(BrokenPipeError, ValueError):  # closed by another thread
-            self._process.stdin.close()
+        """Asks for the end; `read` says when it has come."""
+        self._ask("end")  # the pipe alone may be open in another process, too
+        self._asks.close()
+
+    def finish(self, limit_s: float) -> None:
+        """Asks for the end and returns when it has come, or when the folders have been removed here
+        after `limit_s`.
+        """
+        self.end()
+        until = time.monotonic() + limit_s
+        while self.read(max(0.0, until - time.monotonic()))[0] not in ("exit", "error"):
+            pass
+
+    def remove(self) -> None:
+        """Removes the folders of a guard that cannot."""
+        for folder in self._folders:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def leave_to_parent(self) -> None:
+        """In a forked child: the guard is the parent's, and does not outlive it because of this."""
+        self._asks.close()
+        self._said.close()
 
 
 class Place:
@@ -240,4 +309,6 @@ class Place:
             self._changed.notify_all()
             if self._guarded:
                 self._guarded.end()
-            self._changed.wait_for(lambda: not self._running, LEAVE_S + 5)
+            ended = self._changed.wait_for(lambda: not self._running, LEAVE_S + END_GRACE_S)
+            if not ended and self._guarded:
+                self._guarded.remove()

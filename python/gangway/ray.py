@@ -29,12 +29,13 @@ import pathlib
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gangway._errors import GangwayError
 from gangway._ray_actors import Actors, files_in, guard_text
-from gangway._ray_place import Guarded, find_gangway, version_of
+from gangway._ray_place import LEAVE_S, Guarded, find_gangway, version_of
 from gangway._ray_wanted import Deadline, Wanted
 
 if TYPE_CHECKING:
@@ -42,10 +43,22 @@ if TYPE_CHECKING:
 
 DEFAULT_NAME = "gangway"
 START_LIMIT_S = 120.0
-CERTS_LIMIT_S = 60
+CERTS_LIMIT_S = 60.0
+FOLDER_LIMIT_S = 30.0  # until a guard has made its folder
 
-_clusters: list[Cluster] = []  # those that this process has up
+_claims = threading.Lock()  # of _clusters
+_clusters: list[Cluster] = []  # those that this process starts, has up or ends
 _accesses: list[Guarded] = []
+_held: weakref.WeakSet[Guarded] = weakref.WeakSet()  # folders of this process
+
+
+def _leave_to_parent() -> None:
+    for guarded in list(_held):
+        guarded.leave_to_parent()
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_leave_to_parent)
 
 
 def up(
@@ -191,20 +204,21 @@ class Cluster:
         self._ray = ray
         self._workers = wanted.workers
         self._job = ray.get_runtime_context().get_job_id()
+        self._pid = os.getpid()
         self._ends = threading.Lock()
-        self._is_down = False
+        self._is_down = False  # or is ending
+        self._has_ended = threading.Event()
         self._secrets: Guarded | None = None
         command = _command()
         self._actors = Actors(ray, wanted, version_of(command))
         try:
-            self._check_name()
+            self._claim_name(deadline)
             self._make_certificates(command)
             self._actors.place(deadline)
             self.address = self._actors.start(pathlib.Path(self.tls), deadline, self._note_loss)
         except BaseException:
             self.down()
             raise
-        _clusters.append(self)
 
     def __repr__(self) -> str:
         state = "down" if self._is_down else f"at {self.address}"
@@ -250,23 +264,25 @@ class Cluster:
 
     def down(self) -> None:
         """Ends the cluster; workers have 10 s to finish what they do. Returns when its processes
-        and files are gone, and Ray has the resources back. A second call does nothing.
+        and files are gone, and Ray has the resources back. A second call does nothing, and neither
+        does one in a forked child of the process that has called `up`.
         """
+        if os.getpid() != self._pid:
+            return
         with self._ends:
             if self._is_down:
                 return
             self._is_down = True
-            atexit.unregister(self.down)
-            with contextlib.suppress(ValueError):
-                _clusters.remove(self)
             try:
                 if self._is_connected():
                     self._actors.end()
             finally:
                 if self._secrets:
-                    self._secrets.end()
-                    while self._secrets.read()[0] not in ("exit", "error"):
-                        pass
+                    self._secrets.finish(LEAVE_S)
+                with _claims, contextlib.suppress(ValueError):
+                    _clusters.remove(self)
+                self._has_ended.set()
+                atexit.unregister(self.down)
 
     def _is_connected(self) -> bool:
         """Whether this process is still connected to the Ray cluster as it was at the start. If it
@@ -275,16 +291,32 @@ class Cluster:
         ray = self._ray
         return bool(ray.is_initialized() and ray.get_runtime_context().get_job_id() == self._job)
 
-    def _check_name(self) -> None:
-        for other in list(_clusters):
-            if other._job != self._job:  # of a Ray cluster that this process has left
-                _clusters.remove(other)
-            elif other.name == self.name:
+    def _claim_name(self, deadline: Deadline) -> None:
+        """Waits for a cluster of this name that is ending."""
+        while other := self._other_of_name():
+            if not other._is_down:
+                where = f"up, at {other.address}" if other.address else "starting"
                 raise GangwayError(
-                    f"this process already has the cluster {self.name!r} up, at {other.address}: "
+                    f"this process already has the cluster {self.name!r} {where}: "
                     "use it, end it by its down(), or give the new one another name"
                 )
+            if not other._has_ended.wait(deadline.left_s()):
+                raise GangwayError(
+                    f"the last cluster {self.name!r} of this process has not ended within "
+                    f"{deadline.limit_s:g} s (start_limit_s): wait longer, or give the new one "
+                    "another name"
+                )
         self._actors.check_name()
+
+    def _other_of_name(self) -> Cluster | None:
+        """Takes the name if there is none."""
+        with _claims:
+            for other in _clusters:
+                # One of another job was in a Ray cluster that this process has left.
+                if other.name == self.name and other._job == self._job:
+                    return other
+            _clusters.append(self)
+            return None
 
     def _make_certificates(self, command: str) -> None:
         self._secrets, folder = _hold_folder({})
@@ -294,14 +326,7 @@ class Cluster:
             [self.tls, "--add", role, "--role", role] for role in ("controller", "worker", "client")
         ]
         for arguments in made:
-            told = subprocess.run(
-                [command, "certs", *arguments],
-                capture_output=True,
-                text=True,
-                timeout=CERTS_LIMIT_S,
-            )
-            if told.returncode:
-                raise GangwayError(f"gangway certs {' '.join(arguments)} failed: {told.stderr}")
+            _run_certs([command, "certs", *arguments])
 
     def _note_loss(self, reason: str) -> None:
         if self._is_down:
@@ -323,10 +348,30 @@ def _command() -> str:
     )
 
 
+def _run_certs(command: list[str]) -> None:
+    words = " ".join(["gangway", *command[1:]])
+    try:
+        told = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=CERTS_LIMIT_S
+        )
+    except subprocess.TimeoutExpired as error:
+        raise GangwayError(
+            f"{words} has not ended within {CERTS_LIMIT_S:g} s: is this host overloaded?"
+        ) from error
+    except OSError as error:
+        raise GangwayError(f"{words} cannot be run: {error}") from error
+    if told.returncode:
+        raise GangwayError(f"{words} failed: {told.stderr.strip()}")
+
+
 def _hold_folder(files: Mapping[str, bytes]) -> tuple[Guarded, str]:
     """A folder with these files, which ends with this process, or by `end` of the first result."""
-    guarded = Guarded(guard_text(), files)
-    kind, rest = guarded.read()
+    try:
+        guarded = Guarded(guard_text(), files)
+    except OSError as error:
+        raise GangwayError(f"cannot hold the certificates of a cluster: {error}") from error
+    _held.add(guarded)
+    kind, rest = guarded.read(FOLDER_LIMIT_S)
     if kind != "folder":
         guarded.end()
         raise GangwayError(f"cannot hold the certificates of a cluster: {rest}")
