@@ -48,6 +48,12 @@ GUIDE = ROOT / "docs" / "guides" / "ray.md"
         ({"options": [1]}, "options=[1] is not"),
         ({"name": "a\nb"}, "name='a"),
         ({"start_limit_s": float("inf")}, "start_limit_s=inf"),
+        ({"start_limit_s": "1"}, "start_limit_s='1'"),
+        ({"num_gpus": float("inf")}, "num_gpus=inf is not a number of at least 0"),
+        ({"num_gpus": float("nan")}, "num_gpus=nan is not a number of at least 0"),
+        ({"num_gpus": "1"}, "num_gpus='1' is not a number of at least 0"),
+        ({"resources": {"tape": float("nan")}}, "resources={'tape': nan} is not"),
+        ({"resources": {"GPU": 1}}, "CPUs and GPUs are num_cpus and num_gpus"),
     ],
 )
 def test_a_wrong_argument_is_named(arguments: dict[str, object], words: str) -> None:
@@ -67,6 +73,16 @@ def wanted(**changes: object) -> _ray_wanted.Wanted:
         **{"controller_cpus": 1, "resources": {}, "runtime_env": None},
     }
     return _ray_wanted.Wanted(**(arguments | changes))  # type: ignore[arg-type]
+
+
+def test_the_last_node_has_the_rest_of_per_node() -> None:
+    assert wanted(per_node=2).bundles() == [{"CPU": 3}, {"CPU": 1}]
+
+
+def test_what_is_free_is_also_said_without_private_parts_of_ray() -> None:
+    ray = types.SimpleNamespace(available_resources=lambda: {"CPU": 2.0, "memory": 9e9})
+    words = _ray_wanted.room(ray, wanted(num_gpus=1, workers=1))
+    assert words == "asked are 1 x (CPU 2, GPU 1); free are CPU 2, GPU 0 on all nodes together"
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,9 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--islands", type=int, default=1)
     parser.add_argument("--num-cpus", type=float, default=1.0, help="of Ray, for each worker")
     parser.add_argument("--num-gpus", type=float, default=0.0, help="of Ray, for each worker")
-    parser.add_argument("--per-node", type=int, help="workers on each node (default: Ray spreads)")
+    parser.add_argument(
+        "--per-node", type=int, help="most workers on a node (default: Ray spreads)"
+    )
     parser.add_argument("--plugin", help="cpu, cuda, or a path (default: by --num-gpus)")
     parser.add_argument("--name", default=DEFAULT_NAME)
     parser.add_argument("--controller-cpus", type=float, default=1.0)

@@ -39,11 +39,17 @@ class Wanted:
                 raise ValueError(f"{argument}={value!r} is not a number of at least 1")
         for argument in ("num_cpus", "num_gpus", "controller_cpus"):
             value = getattr(self, argument)
-            if not isinstance(value, int | float) or not 0 <= value < math.inf:
+            if not is_amount(value):
                 raise ValueError(f"{argument}={value!r} is not a number of at least 0")
             if value > 1 and value != int(value):
                 raise ValueError(
                     f"{argument}={value}: Ray gives out parts of one, and whole ones only"
+                )
+        for name, value in self.resources.items():
+            if not isinstance(name, str) or name in ("CPU", "GPU") or not is_amount(value):
+                raise ValueError(
+                    f"resources={self.resources!r} is not names of Ray's other resources with "
+                    "numbers of at least 0; CPUs and GPUs are num_cpus and num_gpus"
                 )
         if self.workers % self.islands:
             raise ValueError(
@@ -85,6 +91,10 @@ class Wanted:
         return parts + (", each on a node of its own" if self.per_node else "")
 
 
+def is_amount(value: object) -> bool:
+    return isinstance(value, int | float) and 0 <= value < math.inf
+
+
 class Deadline:
     def __init__(self, limit_s: float) -> None:
         self.limit_s = limit_s
@@ -105,12 +115,22 @@ def in_address(host: str) -> str:
 def room(ray: Any, wanted: Wanted) -> str:
     """What is asked, and what is free where."""
     names = [name for name, value in wanted.of_worker().items() if value or name == "CPU"]
-    nodes = [node for node in ray.nodes() if node["Alive"]]
-    free = importlib.import_module("ray._private.state").available_resources_per_node()
-    shown = []
-    for node in nodes[:NODES_SHOWN]:
-        there = free.get(node["NodeID"], {})
-        each = {name: there.get(name, 0) for name in names}
-        shown.append(f"{resources_in_words(each)} on {node['NodeManagerAddress']}")
+    return f"asked are {wanted.in_words()}; free are {_free(ray, names)}"
+
+
+def _free(ray: Any, names: list[str]) -> str:
+    def in_words(found: Mapping[str, float]) -> str:
+        return resources_in_words({name: found.get(name, 0) for name in names})
+
+    try:
+        # Ray has no public call that says it of each node.
+        free = importlib.import_module("ray._private.state").available_resources_per_node()
+        nodes = [node for node in ray.nodes() if node["Alive"]]
+        shown = [
+            f"{in_words(free.get(node['NodeID'], {}))} on {node['NodeManagerAddress']}"
+            for node in nodes[:NODES_SHOWN]
+        ]
+    except Exception:  # another version of Ray
+        return f"{in_words(ray.available_resources())} on all nodes together"
     more = f" and {len(nodes) - NODES_SHOWN} more nodes" if len(nodes) > NODES_SHOWN else ""
-    return f"asked are {wanted.in_words()}; free are {'; '.join(shown)}{more}"
+    return f"{'; '.join(shown)}{more}"

@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Any
 from gangway._errors import GangwayError
 from gangway._ray_actors import Actors, files_in, guard_text
 from gangway._ray_place import LEAVE_S, Guarded, find_gangway, version_of
-from gangway._ray_wanted import Deadline, Wanted
+from gangway._ray_wanted import Deadline, Wanted, is_amount
 
 if TYPE_CHECKING:
     import jax
@@ -86,8 +86,8 @@ def up(
       islands: into which the workers are divided.
       num_cpus: CPUs of Ray that each worker takes; may be a fraction.
       num_gpus: GPUs of Ray that each worker takes and sees.
-      per_node: exactly so many workers on each node, and no node twice; if None, Ray spreads the
-        workers over its nodes as well as it can.
+      per_node: at most this many workers on each node, and no node twice: the last node has the
+        rest. If None, Ray spreads the workers over its nodes as well as it can.
       plugin: "cpu", "cuda", or the path of a PJRT plugin on the nodes; if None, "cuda" for workers
         with GPUs, and else "cpu".
       name: of the actors and the placement group; unique in the Ray namespace of this process.
@@ -120,8 +120,8 @@ def up(
         runtime_env=None if runtime_env is None else dict(runtime_env),
     )
     wanted.check()
-    if not 0 < start_limit_s < math.inf:
-        raise ValueError(f"start_limit_s={start_limit_s} is not a number above 0")
+    if not isinstance(start_limit_s, int | float) or not 0 < start_limit_s < math.inf:
+        raise ValueError(f"start_limit_s={start_limit_s!r} is not a number above 0")
     ray = _connected_ray()
     cluster = Cluster(ray, wanted, Deadline(start_limit_s))
     atexit.register(cluster.down)  # before Ray's own, which was registered earlier
@@ -129,7 +129,9 @@ def up(
 
 
 def _devices(devices: int | None, num_gpus: float) -> int:
-    return max(1, int(num_gpus)) if devices is None else devices
+    if devices is not None:
+        return devices
+    return max(1, int(num_gpus)) if is_amount(num_gpus) else 1  # Wanted.check names it
 
 
 def _connected_ray() -> Any:
