@@ -1,6 +1,6 @@
 // Bounds what strangers cost a listener (SE-1). A stranger is a TCP connection without an admitted link: no owner of a
-// link on it has called Link::Admit, or those links are closed. gRPC reads a whole message before its receiver sees it, so
-// a stranger could fill this process's memory with a first message. Strangers are few, have a deadline, and may send
+// link on it has called Link::Admit, or those links are closed. gRPC reads a whole message before its receiver sees it,
+// so a stranger could fill this process's memory with a first message. Strangers are few, have a deadline, and may send
 // few bytes and open few streams. The oldest one makes room for a new one, so strangers keep no peer out.
 //
 // Threading: thread-safe. Owns a second descriptor of each connection, to end it. Failure: a stranger over a limit is
