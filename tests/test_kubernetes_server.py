@@ -135,7 +135,8 @@ class User:
 
     def wait_ended(self, cluster: str, how: str) -> None:
         """The JobSet has ended like this, and with it all pods."""
-        self.do(f"kubectl wait --for=condition={how} jobset/{cluster} --timeout=160s")
+        limit = f"--timeout={160 * PATIENCE}s"
+        self.do(f"kubectl wait --for=condition={how} jobset/{cluster} {limit}")
 
         def all_ended() -> bool:
             return not any(self.pods(component, cluster) for component in COMPONENTS)
