@@ -112,7 +112,9 @@ std::string ToText(const Failure& failure) {
   if (failure.device() != 0) add("device ", failure.device() - 1);
   if (failure.shard() != 0) add("shard ", failure.shard() - 1);
   if (!where.empty()) absl::StrAppend(&text, " [", where, "]");
-  if (!failure.advice().empty()) absl::StrAppend(&text, " ", failure.advice());
+  if (failure.advice().empty()) return text;
+  const bool is_sentence = text.ends_with('.') || text.ends_with('!') || text.ends_with('?');
+  absl::StrAppend(&text, is_sentence ? " " : ". ", failure.advice());
   return text;
 }
 

@@ -18,14 +18,14 @@ TEST(FailureTest, ER1_RecordSurvivesTheTripThroughStatus) {
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
   EXPECT_EQ(ToFailure(status).SerializeAsString(), failure.SerializeAsString());
   EXPECT_EQ(ToText(failure),
-            "array lost [gang 42, worker island0/worker1, incarnation 7, device 2] Make it again.");
+            "array lost [gang 42, worker island0/worker1, incarnation 7, device 2]. Make it again.");
 }
 
 TEST(FailureTest, ContextAddedToTheStatusPrecedesTheRecordsMessage_ER1) {
   Failure failure = MakeFailure(absl::StatusCode::kDataLoss, "array lost", "Make it again.");
   failure.set_gang(42);
   absl::Status status = AddContext(AddContext(ToStatus(failure), "inner"), "outer");
-  EXPECT_EQ(status.message(), "outer: inner: array lost [gang 42] Make it again.");
+  EXPECT_EQ(status.message(), "outer: inner: array lost [gang 42]. Make it again.");
   Failure read = ToFailure(status);
   EXPECT_EQ(read.message(), "outer: inner: array lost");
   EXPECT_EQ(read.gang(), 42u);
