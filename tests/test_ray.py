@@ -565,10 +565,19 @@ other = "import ray, gangway.ray; ray.init(namespace='mine'); gangway.ray.up()"
 print(subprocess.run([sys.executable, "-c", other], stderr=subprocess.PIPE, text=True).stderr[-500:])
 with gangway.ray.up(name="second") as second:
     print("both:", first.address != second.address, second.name)
+wait, wake = os.pipe()
+child = os.fork()
+if not child:  # it has all descriptors of its parent until the cluster has ended
+    os.close(wake)
+    first.down()
+    os.read(wait, 1)
+    os._exit(0)
 first.connect()
 print(*total())
 first.down()
 first.down()
+os.close(wake)
+print("forked:", os.waitpid(child, 0)[1])
 print(said(first.connect))
 with gangway.ray.up() as again:
     print("again:", again.name)
@@ -584,6 +593,7 @@ def test_a_name_belongs_to_one_cluster_and_is_free_again_afterwards(nodes: RayNo
     assert "another process has a cluster 'gangway' up in the Ray namespace 'mine'" in output
     for words in ("both: True second", "2 66.0", "the cluster 'gangway' is down", "again: gangway"):
         assert words in output, output
+    assert "forked: 0" in output, output
 
 
 HOLD = (
@@ -668,7 +678,11 @@ while time.monotonic() < deadline:
         break
     except jax.errors.JaxRuntimeError as error:
         time.sleep(0.2)
-print(said(cluster.connect), flush=True)
+print("waiting", flush=True)
+while "down" not in repr(cluster):
+    time.sleep(0.02)
+with gangway.ray.up() as other:
+    print("another:", other.name, flush=True)
 time.sleep(300)
 """
 )
@@ -695,6 +709,7 @@ def test_a_killed_worker_comes_back_and_a_killed_controller_ends_all(nodes: RayN
     (controller,) = processes_of(nodes, "controller")
     os.kill(controller, signal.SIGKILL)
     driver.wait_for_words("the cluster 'gangway' is lost: its controller has ended with status -9")
+    driver.wait_for_words("another: gangway")
     wait_for("nothing left but the script", lambda: not nodes.left(), 30)
     driver.process.kill()
     driver.ended()
@@ -739,7 +754,7 @@ def test_each_worker_sees_its_own_gpus_and_the_controller_those_beside_it(nodes:
 ACTOR = (
     BASIC
     + """
-@ray.remote(num_cpus=0)
+@ray.remote(num_cpus=0, resources={"node:127.0.0.11": 0.01})  # no node that a test has killed
 class Driver:
     def up(self):
         self.cluster = gangway.ray.up(workers=2)
