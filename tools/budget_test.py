@@ -85,7 +85,9 @@ def test_a_late_stage_fails_and_an_allowance_saves_it(tmp_path: pathlib.Path) ->
         "LATE" in said or "others" in said or "reference" in said
     )  # the latter if this machine is slow now
     assert late.returncode == int("LATE" in said)
-    assert slow.returncode == 0 and "late, on a machine that takes" in slow.stdout
+    assert slow.returncode == 0 and "LATE" not in slow.stdout
+    if "LATE" in said:  # and not the doing of others
+        assert "late, on a machine that takes" in slow.stdout
     run("allow", "600", GANGWAY_ALLOWANCE=str(noted))
     saved = run("end", noted, "format", 100)
     assert saved.returncode == 0

@@ -17,8 +17,9 @@ TEST(FailureTest, ER1_RecordSurvivesTheTripThroughStatus) {
   absl::Status status = ToStatus(failure);
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
   EXPECT_EQ(ToFailure(status).SerializeAsString(), failure.SerializeAsString());
-  EXPECT_EQ(ToText(failure),
-            "array lost [gang 42, worker island0/worker1, incarnation 7, device 2]. Make it again.");
+  EXPECT_EQ(
+      ToText(failure),
+      "array lost [gang 42, worker island0/worker1, incarnation 7, device 2]. Make it again.");
 }
 
 TEST(FailureTest, ContextAddedToTheStatusPrecedesTheRecordsMessage_ER1) {
