@@ -48,7 +48,8 @@ namespace {
 constexpr std::chrono::seconds kAskLimit{5};
 constexpr std::chrono::seconds kDrainLimit{3};  // below the supervisor's stop_limit for the head
 constexpr uint64_t kHeapBesideClients = uint64_t{256} << 20;  // of the head: arrays' books, traces
-constexpr std::chrono::milliseconds kRetryFirst{100}, kRetryMax{5000};
+// The latter is below the time that a new session waits for workers that were up before.
+constexpr std::chrono::milliseconds kRetryFirst{100}, kRetryMax{1500};
 constexpr std::chrono::seconds kSchedulerConnectLimit{30};
 constexpr std::chrono::hours kForever{24};         // the wait is then repeated
 constexpr std::chrono::seconds kSessionLimit{90};  // longer than a remote controller's own limit

@@ -1,6 +1,7 @@
 // Rules of collectives. A group that lacks a member, or has a foreign one, would wait for ever or meet others.
 #include <algorithm>
 #include <iterator>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -119,11 +120,13 @@ absl::Status CheckReduction(const Site& site) {
     const int type[] = {operand->element_type()};
     GANGWAY_RETURN_IF_ERROR(ExpectReducer(*site.callees[0], type));
   }
-  if (std::ranges::find(kOperations, site.callees[0]->operation) != std::end(kOperations))
-    return absl::OkStatus();
+  const std::string_view operation = site.callees[0]->operation;
+  if (std::ranges::find(kOperations, operation) != std::end(kOperations)) return absl::OkStatus();
   return NotTaken(
       "its reduction is not one add, multiply, minimum, maximum, \"and\" or \"or\" of its two "
-      "parameters: gather the values, and reduce them on each device");
+      "parameters",
+      operation.empty() ? "" : ", but one ", std::string(operation),
+      ": gather the values, and reduce them on each device");
 }
 
 absl::StatusOr<int64_t> Along(const Site& site) {
