@@ -1,5 +1,5 @@
 // A client's program: any module is checked or refused, in bounded time and memory. What is taken keeps to what the
-// rules promise each other: each shape is valid, and marking its sorts as stable makes a program that is taken again.
+// rules promise each other: each shape is valid, and the changes that XLA needs make a program that is taken again.
 #include <random>
 #include <string>
 
@@ -36,6 +36,10 @@ std::vector<std::string> Seeds() {
                             Fill(reduce.add_replica_groups()->mutable_replica_ids(), {0, 1});
                           },
                           {Adder()}));
+  hlo::Computation annotated = Adder();
+  AddTo(annotated, "custom-call", F32({}), {3}).set_custom_call_target("Sharding");
+  modules.push_back(OneOp("reduce", F32({3}), {F32({2, 3}), F32({})},
+                          [](hlo::Instruction& reduce) { reduce.add_dimensions(0); }, {annotated}));
   modules.push_back(OneOp("pad", F32({9}), {F32({4}), F32({})}, [](hlo::Instruction& pad) {
     auto& dim = *pad.mutable_padding_config()->add_dimensions();
     dim.set_edge_padding_low(2);
@@ -65,9 +69,10 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (const auto& computation : module.computations())
     for (const auto& each : computation.instructions())
       GANGWAY_CHECK(compiler::CheckShape(each.shape()).ok(), "each shape is valid");
-  const auto stable = compiler::WithStableSorts(bytes);
-  GANGWAY_CHECK(stable.ok(), "a program that is taken can be made stable");
-  const auto again = compiler::CheckProgram(*stable, compiler::TakeAnyCall, {1, 2});
-  GANGWAY_CHECK(again.ok() && !again->wants_stable_sorts, "and then wants nothing more");
+  const auto changed =
+      compiler::WithChanges(bytes, {.wants_stable_sorts = true, .has_applied_annotations = true});
+  GANGWAY_CHECK(changed.ok(), "a program that is taken can be changed");
+  const auto again = compiler::CheckProgram(*changed, compiler::TakeAnyCall, {1, 2});
+  GANGWAY_CHECK(again.ok() && !again->wants_changes(), "and then wants nothing more");
   return 0;
 }
