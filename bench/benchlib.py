@@ -17,6 +17,7 @@ import pathlib
 import statistics
 import subprocess
 import sys
+import textwrap
 from collections.abc import Sequence
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -124,7 +125,8 @@ def verdict(rows: list[Row]) -> str:
             if isinstance(ratio, float)
             else f"{statistics.median(row.values):.4g} {row.unit}"
         )
-        lines.append(f"- {row.what}{beside}: {got}, limit {row.aim.removesuffix(': MISSED')}")
+        line = f"- {row.what}{beside}: {got}, limit {row.aim.removesuffix(': MISSED')}"
+        lines += textwrap.wrap(line, 120, subsequent_indent="  ", break_on_hyphens=False)
     return "\n".join(lines) + "\n"
 
 
