@@ -112,12 +112,11 @@ class Head {
     Send();
     End(first, ordinal);
   }
-  // Executable 1, on device 0 or on devices 0 and 1, which are on two islands.
-  void Compile(size_t parameters, size_t results, bool spans, bool donates = false) {
+  // Executable 1, on the first devices: two of them are on two islands.
+  void Compile(size_t parameters, size_t results, size_t devices, bool donates = false) {
     wire::CompileOp* op = Add()->mutable_compile();
     op->set_executable(1);
-    op->add_devices(0);
-    if (spans) op->add_devices(1);
+    for (uint32_t device = 0; device < devices; ++device) op->add_devices(device);
     Send();
     controller::FromCompiler event;
     event.result.set_request(1);
@@ -286,7 +285,7 @@ TEST(MessageCostTest, ACallWithManyDonatedArguments) {
     ExpectLinear([kept](size_t n) {
       Head head(2);
       head.HaveMany(n, false);
-      head.Compile(n, 1, false, /*donates=*/true);
+      head.Compile(n, 1, 1, /*donates=*/true);
       wire::CallOp* op = head.Add()->mutable_call();
       op->set_executable(1);
       for (size_t i = 0; i < n; ++i) {
@@ -303,7 +302,7 @@ TEST(MessageCostTest, ACallThatNamesAnArrayAgainAndAgain) {
   ExpectLinear([](size_t n) {
     Head head(2);
     head.HaveMany(1, false);
-    head.Compile(n, n, false, /*donates=*/true);
+    head.Compile(n, n, 1, /*donates=*/true);
     wire::CallOp* op = head.Add()->mutable_call();
     op->set_executable(1);
     for (size_t i = 0; i < n; ++i) {
@@ -312,6 +311,74 @@ TEST(MessageCostTest, ACallThatNamesAnArrayAgainAndAgain) {
     }
     return head.Cost();
   });
+}
+
+// Whatever the devices of a program are, they are compared and shared as one list.
+TEST(MessageCostTest, ACallCostsTheControllerNoMoreForMoreDevices) {
+  const auto cost = [](size_t n) {
+    Head head(n);
+    for (const uint64_t handle : {1, 2, 3, 4}) head.Upload(handle, 0, n);
+    head.Compile(4, 4, n, /*donates=*/true);
+    wire::CallOp* op = head.Add()->mutable_call();
+    op->set_executable(1);
+    for (const uint64_t handle : {1, 2, 3, 4}) {
+      op->add_arguments(handle);
+      op->add_results(10 + handle);
+    }
+    CountedWork cost = head.Cost();
+    const CountedWork end = WorkOf([&] { head.End(5, 5); });
+    EXPECT_EQ(head.actions.to_clients.size(), 0u) << "the call was refused";
+    return CountedWork{cost.blocks + end.blocks, cost.bytes + end.bytes};
+  };
+  const CountedWork few = cost(kParts), many = cost(4 * kParts);
+  EXPECT_GT(few.blocks, 100u) << "nothing was counted";
+  EXPECT_LT(many.blocks, few.blocks + few.blocks / 10);
+  EXPECT_LT(many.bytes, few.bytes + few.bytes / 10);
+}
+
+// A worker that dies takes time for what it had, and none for the arrays of others.
+TEST(MessageCostTest, ALostWorkerCostsNothingForArraysElsewhere) {
+  const auto cost = [](size_t n) {
+    Head head(2);
+    head.HaveMany(n, /*spread=*/false);
+    for (uint64_t handle = n + 1; handle <= n + 100; ++handle) head.Upload(handle, 1, 1);
+    head.Send();
+    head.End(n + 1, head.ordinal);
+    controller::FromScheduler event{1, {}};
+    wire::WorkerState* state = event.batch.add_reports()->mutable_worker_state();
+    state->mutable_worker()->set_island(1);
+    state->mutable_worker()->add_devices(1);
+    *state->mutable_failure() = LongFailure();
+    const CountedWork work = WorkOf([&] { head.Step(std::move(event)); });
+    wire::AwaitOp* await = head.Add()->mutable_await();
+    await->add_arrays(n + 100);
+    head.Send();
+    EXPECT_TRUE(head.actions.to_clients.at(0).second.await_done().has_failure());
+    return work;
+  };
+  const CountedWork few = cost(kParts), many = cost(4 * kParts);
+  EXPECT_GT(few.blocks, 100u) << "nothing was counted";
+  EXPECT_LT(many.blocks, few.blocks + few.blocks / 10);
+  EXPECT_LT(many.bytes, few.bytes + few.bytes / 10);
+}
+
+// An array over all devices loses one worker's shards for the price of a record, and not of its shards.
+TEST(MessageCostTest, ALostWorkerCostsEachArrayNoMoreForItsOtherShards) {
+  const auto cost = [](size_t n) {
+    Head head(n);
+    for (uint64_t handle = 1; handle <= 100; ++handle) head.Upload(handle, 0, n);
+    head.Send();
+    head.End(1, head.ordinal);
+    controller::FromScheduler event{1, {}};
+    wire::WorkerState* state = event.batch.add_reports()->mutable_worker_state();
+    state->mutable_worker()->set_island(1);
+    *state->mutable_failure() = LongFailure();
+    return WorkOf([&] { head.Step(std::move(event)); });
+  };
+  const CountedWork few = cost(64), many = cost(1024);
+  EXPECT_GT(few.blocks, 100u) << "nothing was counted";
+  EXPECT_LT(many.blocks, few.blocks + few.blocks / 10);
+  EXPECT_LT(many.bytes, few.bytes + few.bytes / 10);
 }
 
 TEST(MessageCostTest, CopiesToWrongDevices) {
@@ -375,7 +442,7 @@ TEST(MessageCostTest, GangsOverIslandsInAnyOrder) {
   for (const bool highest_first : {false, true}) {
     ExpectLinear([highest_first](size_t n) {
       Head head(2);
-      head.Compile(0, 0, /*spans=*/true);
+      head.Compile(0, 0, /*devices=*/2);
       for (size_t i = 0; i < n; ++i) head.Add()->mutable_call()->set_executable(1);
       CountedWork cost = head.Cost();
       for (const bool admitted : {false, true}) {
@@ -414,7 +481,7 @@ TEST(MessageCostTest, AFailureThatReachesManyArraysIsShared) {
         wire::PoisonOp* poison = head.Add()->mutable_poison();
         poison->add_arrays(1);
         *poison->mutable_failure() = LongFailure();
-        head.Compile(1, 4, false);
+        head.Compile(1, 4, 1);
         wire::RegroupOp* views = head.Add()->mutable_regroup();
         for (size_t i = 0; i < n; ++i) AddShard(AddView(views, 1000000 + i), 1, 0);
         for (size_t i = 0; i < n / 4; ++i) {
@@ -434,7 +501,7 @@ TEST(MessageCostTest, AFailedGangOfManyResultsFailsOnce) {
   ExpectShared(
       [](size_t n) {
         Head head(2);
-        head.Compile(0, n, false);
+        head.Compile(0, n, 1);
         wire::CallOp* call = head.Add()->mutable_call();
         call->set_executable(1);
         wire::AwaitOp* await = head.Add()->mutable_await();

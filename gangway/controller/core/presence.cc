@@ -1,14 +1,18 @@
-// What a client is told of the cluster when its session opens.
+// Implementation of presence.h.
+#include "gangway/controller/core/presence.h"
+
 #include <algorithm>
 #include <string_view>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
-#include "gangway/controller/core/controller.h"
+#include "gangway/controller/core/names.h"
 
 namespace gangway::controller {
 namespace {
+
+constexpr size_t kAbsentWorkersNamed = 16;
 
 bool IsNewer(const wire::PluginAttribute::Numbers& a, const wire::PluginAttribute::Numbers& b) {
   return std::lexicographical_compare(b.values().begin(), b.values().end(), a.values().begin(),
@@ -39,26 +43,25 @@ void KeepCommon(const wire::Worker& worker,
 
 // For people.
 std::string Describe(const wire::Worker& worker) {
-  return absl::StrCat("island", worker.island(), "/worker", worker.index(), " (",
-                      worker.devices_size() == 1 ? "device " : "devices ",
+  return absl::StrCat(NameOf(worker), " (", worker.devices_size() == 1 ? "device " : "devices ",
                       absl::StrJoin(worker.devices(), ", "), ")");
 }
 
 }  // namespace
 
-void Controller::FillTopology(wire::Topology& topology, const Owner& owner) const {
-  if (std::string schedulers = AbsentSchedulers(); !schedulers.empty())
+void FillTopology(const PresenceView& view, const Owner& owner, wire::Topology& topology) {
+  if (std::string schedulers = view.outbox.AbsentSchedulers(); !schedulers.empty())
     topology.add_absent(std::move(schedulers));
-  for (size_t i = 0; i < workers_.size(); ++i) {
-    const WorkerInfo& worker = workers_[i];
-    const Claims::Claim* foreign = worker.drained ? nullptr : claims_.Foreign(i, owner);
-    if (foreign != nullptr) {
+  for (size_t i = 0; i < view.fleet.workers().size(); ++i) {
+    const Fleet::Worker& worker = view.fleet.workers()[i];
+    const bool is_foreign = !worker.drained && view.isolation.IsForeign(i, owner);
+    if (is_foreign) {
       *topology.add_absent() =
-          absl::StrCat(Describe(worker.declared), ", claimed by ", ClaimText(*foreign));
+          absl::StrCat(Describe(worker.declared), ", claimed by ", view.isolation.ClaimText(i));
     } else if (worker.absent()) {
       *topology.add_absent() = Describe(worker.declared);
     }
-    if (foreign != nullptr || worker.absent() || worker.drained) continue;
+    if (is_foreign || worker.absent() || worker.drained) continue;
     *topology.add_workers() = worker.declared;
     wire::Worker& described = *topology.mutable_workers()->rbegin();
     if (topology.platform().empty()) {
@@ -70,6 +73,29 @@ void Controller::FillTopology(wire::Topology& topology, const Owner& owner) cons
     }
     described.clear_attributes();
   }
+}
+
+std::string AbsentWorkers(const PresenceView& view, const Owner& owner) {
+  std::string absent = view.outbox.AbsentSchedulers();
+  for (size_t i = 0; i < view.fleet.workers().size(); ++i) {
+    const Fleet::Worker& worker = view.fleet.workers()[i];
+    if (worker.absent() && !view.isolation.IsForeign(i, owner))
+      AppendName(NameOf(worker.declared), absent);
+  }
+  return absent;
+}
+
+std::string AbsentProcesses(const PresenceView& view, bool compiler_up) {
+  std::string absent = view.outbox.AbsentSchedulers();
+  size_t workers = 0;
+  for (const Fleet::Worker& worker : view.fleet.workers()) {
+    if (worker.up || ++workers > kAbsentWorkersNamed) continue;
+    AppendName(NameOf(worker.declared), absent);
+  }
+  if (workers > kAbsentWorkersNamed)
+    AppendName(absl::StrCat(workers - kAbsentWorkersNamed, " more workers"), absent);
+  if (!compiler_up) AppendName("the compiler", absent);
+  return absent;
 }
 
 }  // namespace gangway::controller

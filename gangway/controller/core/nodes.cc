@@ -1,0 +1,216 @@
+// Implementation of nodes.h.
+#include "gangway/controller/core/nodes.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "gangway/controller/core/names.h"
+
+namespace gangway::controller {
+namespace {
+
+// Progress is a hint for flow control, not an answer: few messages suffice (TM-2).
+constexpr uint64_t kProgressStep = 256;
+constexpr size_t kRangesMax = 256;  // of ended nodes in one event, each with a failure
+
+}  // namespace
+
+void Nodes::Open(SessionId session, bool wants_ends) { sessions_[session].wants_ends = wants_ends; }
+
+void Nodes::Close(SessionId session) {
+  sessions_.erase(session);
+  progressed_.erase(session);
+}
+
+wire::FailureRef Nodes::CheckRoom(SessionId session) const {
+  const uint64_t pending = PendingOf(session);
+  if (pending < 2 * pending_max_) return nullptr;
+  return wire::Share(wire::MakeFailure(
+      absl::StatusCode::kResourceExhausted,
+      absl::StrCat("the session has ", pending, " pending nodes, twice the limit"),
+      "Wait for results before submitting more."));
+}
+
+void Nodes::Refuse(SessionId id, const wire::FailureRef& why) {
+  OfSession& session = sessions_.at(id);
+  ++session.ended;
+  ++session.numbered;
+  if (session.wants_ends) session.ends.Add(session.numbered, why);
+  progressed_.insert(id);
+}
+
+bool Nodes::HasUpload(SessionId session, uint64_t upload) const {
+  return sessions_.at(session).uploads.contains(upload);
+}
+
+void Nodes::Add(SessionId id, Node node) {
+  OfSession& session = sessions_.at(id);
+  const Ordinal ordinal = std::exchange(next_, Ordinal(next_.number() + 1));
+  ++session.pending;
+  if (node.upload != 0) session.uploads[node.upload] = ordinal;
+  if (node.launched && node.open_islands.size() > 1) sequencer_.Add(ordinal, node.open_islands);
+  nodes_[ordinal] = {
+      .session = id, .number = ++session.numbered, .node = std::move(node), .failure = nullptr};
+}
+
+void Nodes::OnAbandon(SessionId session, wire::AbandonOp& op) {
+  const auto& uploads = sessions_.at(session).uploads;
+  const auto upload = uploads.find(op.upload());
+  if (upload == uploads.end()) return;  // it has ended
+  wire::Failure failure = std::move(*op.mutable_failure());
+  if (failure.code() == 0)
+    failure = wire::MakeFailure(absl::StatusCode::kCancelled, "the upload was abandoned");
+  wire::Clip(failure);
+  const auto node = nodes_.find(upload->second);
+  if (node != nodes_.end()) Spoil(node->first, node->second, wire::Share(std::move(failure)));
+}
+
+void Nodes::OnDone(uint32_t island, wire::Done& done) {
+  const Ordinal ordinal(done.ordinal());
+  const auto it = nodes_.find(ordinal);
+  if (it == nodes_.end() || std::erase(it->second.node.open_islands, island) == 0) return;
+  if (done.has_failure()) {
+    wire::Clip(*done.mutable_failure());
+    Spoil(ordinal, it->second, wire::Share(std::move(*done.mutable_failure())));
+  }
+  if (it->second.node.open_islands.empty()) End(ordinal);
+}
+
+void Nodes::OnReady(uint32_t island, const wire::Report& report) {
+  std::vector<Sequencer::Decision> decisions;
+  for (const uint64_t number : report.ready().ordinals())
+    sequencer_.OnReady(Ordinal(number), island, decisions);
+  for (const uint64_t number : report.admitted().ordinals())
+    sequencer_.OnAdmitted(Ordinal(number), island, decisions);
+  Follow(decisions);
+}
+
+// Once all source islands have reported Released, the copy's open islands may release their half.
+void Nodes::OnReleased(uint32_t island, const wire::Released& released, const Fleet& fleet) {
+  for (const uint64_t number : released.ordinals()) {
+    const auto it = nodes_.find(Ordinal(number));
+    if (it == nodes_.end()) continue;
+    const Node& node = it->second.node;
+    if (std::erase(it->second.node.unreleased_sources, island) == 0) continue;
+    if (!node.unreleased_sources.empty()) continue;
+    wire::IslandItem item;
+    item.mutable_released()->add_ordinals(number);
+    for (const size_t sender : node.senders) {
+      const Fleet::Worker& worker = fleet.workers()[sender];
+      if (worker.up) *item.mutable_released()->add_sources() = worker.declared;
+    }
+    outbox_.ToIslands(node.open_islands, std::move(item));
+  }
+}
+
+void Nodes::FailIsland(uint32_t island, const wire::Failure& failure) {
+  std::vector<Ordinal> open;
+  for (const auto& [ordinal, entry] : nodes_)
+    if (IsOpenOn(ordinal, island)) open.push_back(ordinal);
+  std::sort(open.begin(), open.end());  // the same order in every run of a simulation
+  for (const Ordinal ordinal : open) {
+    wire::Failure own = failure;
+    own.set_gang(ordinal.number());
+    own.set_worker(SchedulerName(island));
+    Fail(island, ordinal, own);
+  }
+}
+
+void Nodes::Fail(uint32_t island, Ordinal ordinal, const wire::Failure& failure) {
+  wire::Done done;
+  done.set_ordinal(ordinal.number());
+  *done.mutable_failure() = failure;
+  OnDone(island, done);
+}
+
+bool Nodes::IsOpenOn(Ordinal ordinal, uint32_t island) const {
+  const auto it = nodes_.find(ordinal);
+  return it != nodes_.end() && std::ranges::count(it->second.node.open_islands, island) != 0;
+}
+
+LaunchedProgramRef Nodes::LaunchedBy(Ordinal ordinal) const {
+  const auto it = nodes_.find(ordinal);
+  return it == nodes_.end() ? nullptr : it->second.node.launched;
+}
+
+LaunchedProgramRef Nodes::TakeLaunched(Ordinal ordinal) {
+  const auto it = nodes_.find(ordinal);
+  return it == nodes_.end() ? nullptr : std::exchange(it->second.node.launched, nullptr);
+}
+
+void Nodes::Follow(const std::vector<Sequencer::Decision>& decisions) {
+  for (const Sequencer::Decision& decision : decisions) {
+    wire::IslandItem item;
+    if (decision.release) {
+      item.mutable_release()->add_ordinals(decision.ordinal.number());
+    } else {
+      item.mutable_admit()->add_ordinals(decision.ordinal.number());
+    }
+    outbox_.ToIslands(decision.islands, std::move(item));
+  }
+}
+
+void Nodes::Spoil(Ordinal ordinal, Entry& entry, wire::FailureRef failure) {
+  if (entry.failure) return;
+  entry.failure = std::move(failure);
+  // Now: an island that forgets the results cannot explain them.
+  for (const StorageId id : entry.node.results) storages_.Spoil(id, entry.failure);
+  std::vector<Sequencer::Decision> decisions;
+  sequencer_.Remove(ordinal, decisions);
+  Follow(decisions);
+  if (entry.node.open_islands.empty()) return;
+  wire::IslandItem item;  // all or none
+  item.mutable_cancel()->add_ordinals(ordinal.number());
+  *item.mutable_cancel()->mutable_failure() = *entry.failure;
+  outbox_.ToIslands(entry.node.open_islands, std::move(item));
+}
+
+void Nodes::End(Ordinal ordinal) {
+  const auto it = nodes_.find(ordinal);
+  const Entry entry = std::move(it->second);
+  nodes_.erase(it);
+  const Node& node = entry.node;
+  if (node.launched && !entry.failure) blame_.OnGoodRun(*node.launched, node.alone);
+  for (const StorageId id : node.results) awaits_.OnSettled(storages_.Settle(id));
+  const auto found = sessions_.find(entry.session);
+  if (found == sessions_.end()) return;
+  OfSession& session = found->second;
+  --session.pending;
+  ++session.ended;
+  if (session.wants_ends) session.ends.Add(entry.number, entry.failure);
+  if (node.upload != 0) session.uploads.erase(node.upload);
+  progressed_.insert(entry.session);
+  if (entry.failure) TellFailure(entry);
+}
+
+void Nodes::TellFailure(const Entry& entry) {
+  wire::SessionEvent event;
+  if (entry.node.fetch != 0) {
+    event.mutable_fetch_failed()->set_fetch(entry.node.fetch);
+    *event.mutable_fetch_failed()->mutable_failure() = *entry.failure;
+  } else if (entry.node.upload != 0) {
+    event.mutable_upload_failed()->set_upload(entry.node.upload);
+    *event.mutable_upload_failed()->mutable_failure() = *entry.failure;
+  } else {
+    return;
+  }
+  outbox_.ToClient(entry.session, std::move(event));
+}
+
+void Nodes::ReportProgress() {
+  for (const SessionId id : std::exchange(progressed_, {})) {
+    OfSession& session = sessions_.at(id);
+    if (!session.wants_ends && session.ended - session.ended_reported < kProgressStep) continue;
+    session.ended_reported = session.ended;
+    do {
+      wire::SessionEvent event;
+      event.mutable_progress()->set_ended(session.ended);
+      session.ends.MoveTo(kRangesMax, *event.mutable_progress());
+      outbox_.ToClient(id, std::move(event));
+    } while (!session.ends.empty());
+  }
+}
+
+}  // namespace gangway::controller

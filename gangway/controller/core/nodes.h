@@ -1,0 +1,126 @@
+// The nodes that have not ended: uploads, calls, copies and fetches. Each gets the next ordinal of the cluster's one
+// order (GS-1), goes to its islands, and ends once all of them have said so. The first failure counts: it spoils the
+// results, and cancels the node where it is still open (ER-2). Gangs over islands take their turns through the
+// sequencer, and the halves of a copy between islands wait for its sources (GS-4).
+//
+// Also what each session is told of its nodes, which its client counts (TM-2): how many have ended, and which, if it
+// asked for that.
+//
+// Pure; not thread-safe. Stands on Storages, Awaits, Blame and Outbox.
+#ifndef GANGWAY_CONTROLLER_CORE_NODES_H_
+#define GANGWAY_CONTROLLER_CORE_NODES_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+
+#include "gangway/base/ids.h"
+#include "gangway/controller/core/awaits.h"
+#include "gangway/controller/core/blame.h"
+#include "gangway/controller/core/fleet.h"
+#include "gangway/controller/core/node_ends.h"
+#include "gangway/controller/core/outbox.h"
+#include "gangway/controller/core/sequencer.h"
+#include "gangway/controller/core/storages.h"
+#include "gangway/wire/failure.h"
+#include "gangway/wire/wire.pb.h"
+
+namespace gangway::controller {
+
+class Nodes {
+ public:
+  struct Node {
+    std::vector<StorageId> results;
+    std::vector<uint32_t> open_islands;
+    // Of a copy: source islands that have not reported Released (GS-4), and the workers whose shards leave them.
+    std::vector<uint32_t> unreleased_sources;
+    std::vector<size_t> senders;
+    uint64_t fetch = 0;           // the client's number, for fetches
+    uint64_t upload = 0;          // the client's number, for uploads
+    LaunchedProgramRef launched;  // of a launch
+    bool alone = false;           // likewise: no other may run beside it
+  };
+
+  // All references outlive this. A session may have `pending_max` nodes, and is refused more at twice as many.
+  Nodes(uint64_t pending_max, Storages& storages, Awaits& awaits, Blame& blame, Outbox& outbox)
+      : pending_max_(pending_max),
+        storages_(storages),
+        awaits_(awaits),
+        blame_(blame),
+        outbox_(outbox) {}
+
+  void Open(SessionId session, bool wants_ends);
+  void Close(SessionId session);  // its nodes end on their own
+  // The sessions below are open.
+
+  wire::FailureRef CheckRoom(SessionId session) const;
+  // Its client counts a node that was refused, too.
+  void Refuse(SessionId session, const wire::FailureRef& why);
+  bool HasUpload(SessionId session, uint64_t upload) const;
+  uint64_t PendingOf(SessionId session) const { return sessions_.at(session).pending; }
+
+  Ordinal next() const { return next_; }  // of the node that is added next
+  void Add(SessionId session, Node node);
+  void OnAbandon(SessionId session, wire::AbandonOp& op);
+
+  // Reports of the island's scheduler. They may be of nodes that have ended.
+  void OnDone(uint32_t island, wire::Done& done);
+  void OnReady(uint32_t island, const wire::Report& report);  // that has_ready() or has_admitted()
+  // `fleet` has the worker processes that hold the shards now.
+  void OnReleased(uint32_t island, const wire::Released& released, const Fleet& fleet);
+  // The scheduler is gone.
+  void FailIsland(uint32_t island, const wire::Failure& failure);
+  void Fail(uint32_t island, Ordinal ordinal, const wire::Failure& failure);
+
+  bool Contains(Ordinal ordinal) const { return nodes_.contains(ordinal); }
+  bool IsOpenOn(Ordinal ordinal, uint32_t island) const;
+  // What the node launches; null: it has ended, or is no launch.
+  LaunchedProgramRef LaunchedBy(Ordinal ordinal) const;
+  // Likewise, and no longer counts it as that program's run.
+  LaunchedProgramRef TakeLaunched(Ordinal ordinal);
+  size_t size() const { return nodes_.size(); }
+  size_t spanning_count() const { return sequencer_.size(); }
+
+  // Tells the sessions what has ended since the last time.
+  void ReportProgress();
+
+ private:
+  struct Entry {
+    SessionId session;
+    uint64_t number = 0;  // in its session
+    Node node;
+    wire::FailureRef failure;
+  };
+  struct OfSession {
+    bool wants_ends = false;
+    uint64_t pending = 0;
+    uint64_t ended = 0;
+    uint64_t ended_reported = 0;
+    uint64_t numbered = 0;  // nodes so far
+    NodeEnds ends;
+    absl::flat_hash_map<uint64_t, Ordinal> uploads;  // that have not ended, by the client's number
+  };
+  void Follow(const std::vector<Sequencer::Decision>& decisions);
+  void Spoil(Ordinal ordinal, Entry& entry, wire::FailureRef failure);
+  void End(Ordinal ordinal);
+  void TellFailure(const Entry& entry);
+
+  const uint64_t pending_max_;
+  Storages& storages_;
+  Awaits& awaits_;
+  Blame& blame_;
+  Outbox& outbox_;
+  Sequencer sequencer_;
+  absl::flat_hash_map<Ordinal, Entry> nodes_;
+  std::map<SessionId, OfSession> sessions_;
+  std::set<SessionId> progressed_;  // sessions whose Progress is due
+  Ordinal next_{1};
+};
+
+}  // namespace gangway::controller
+
+#endif  // GANGWAY_CONTROLLER_CORE_NODES_H_

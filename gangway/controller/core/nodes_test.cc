@@ -1,0 +1,202 @@
+// Unit tests of nodes.h.
+#include "gangway/controller/core/nodes.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+#include "gangway/controller/core/room_test_util.h"
+
+namespace gangway::controller {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+class NodesTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    nodes_.Open(SessionId(1), /*wants_ends=*/true);
+    nodes_.Open(SessionId(2), /*wants_ends=*/false);
+  }
+
+  // A node of two islands, with one result.
+  Ordinal Add(Nodes::Node node = {}, SessionId session = SessionId(1)) {
+    const Ordinal ordinal = nodes_.next();
+    const DeviceListRef devices = fleet_.ListOf(Devices{0, 4});
+    const StorageId result = storages_.Add(session, devices, 8, ordinal);
+    storages_.Hold({result, 0, 2});
+    node.results = {result};
+    node.open_islands = {0, 1};
+    nodes_.Add(session, std::move(node));
+    return ordinal;
+  }
+  void Done(uint32_t island, Ordinal ordinal, const std::string& failure = "") {
+    wire::Done done;
+    done.set_ordinal(ordinal.number());
+    if (!failure.empty()) *done.mutable_failure() = *SomeFailure(failure);
+    nodes_.OnDone(island, done);
+  }
+  std::string MessageOf(uint64_t storage) const {
+    const wire::FailureRef failure = storages_.FailureOf({StorageId(storage), 0, 2});
+    return failure ? failure->message() : "";
+  }
+  // "ISLAND:WHAT" of all items since the last time.
+  std::vector<std::string> Sent() {
+    std::vector<std::string> sent;
+    for (const auto& [island, item] : outbox_.Take().to_islands) {
+      sent.push_back(absl::StrCat(island, item.has_cancel()     ? ":cancel"
+                                          : item.has_admit()    ? ":admit"
+                                          : item.has_release()  ? ":release"
+                                          : item.has_released() ? ":released"
+                                                                : ":other"));
+    }
+    return sent;
+  }
+  // What each event tells since the last time: "SESSION:ENDED" of a Progress, or "SESSION:upload failed".
+  std::vector<std::string> Told() {
+    std::vector<std::string> told;
+    for (const auto& [session, event] : outbox_.Take().to_clients) {
+      told.push_back(event.has_progress()
+                         ? absl::StrCat(session, ":", event.progress().ended())
+                         : absl::StrCat(session, event.has_upload_failed() ? ":upload failed"
+                                                                           : ":fetch failed"));
+    }
+    return told;
+  }
+  static LaunchedProgramRef Program() {
+    return std::make_shared<const LaunchedProgram>(LaunchedProgram{
+        .hash = "hash", .name = "step", .session = SessionId(1), .owner = Owner("", SessionId(1))});
+  }
+
+  Fleet fleet_{FourWorkers()};
+  Outbox outbox_{2, {}, std::chrono::milliseconds(1000)};
+  Storages storages_{fleet_.lists(), outbox_};
+  Awaits awaits_{outbox_};
+  Blame blame_{BlameLimits{}};
+  Nodes nodes_{/*pending_max=*/2, storages_, awaits_, blame_, outbox_};
+};
+
+TEST_F(NodesTest, ANodeEndsWithItsLastIsland) {
+  const Ordinal ordinal = Add();
+  Done(0, ordinal);
+  EXPECT_TRUE(nodes_.IsOpenOn(ordinal, 1));
+  Done(0, ordinal);  // it is open there no more
+  EXPECT_EQ(nodes_.size(), 1u);
+  EXPECT_EQ(storages_.ProducerOf(StorageId(1)), ordinal);
+  Done(1, ordinal);
+  EXPECT_EQ(nodes_.size(), 0u);
+  EXPECT_EQ(storages_.ProducerOf(StorageId(1)), Ordinal());
+  EXPECT_EQ(nodes_.PendingOf(SessionId(1)), 0u);
+}
+
+TEST_F(NodesTest, TheFirstFailureSpoilsTheResultsAndCancelsTheRest_ER2) {
+  const Ordinal ordinal = Add();
+  Done(1, ordinal, "first");
+  EXPECT_EQ(MessageOf(1), "first");
+  EXPECT_THAT(Sent(), ElementsAre("0:cancel"));
+  Done(0, ordinal, "second");
+  EXPECT_EQ(MessageOf(1), "first");
+  EXPECT_THAT(Sent(), IsEmpty());
+}
+
+TEST_F(NodesTest, GangsOverIslandsTakeTheirTurnAndLeaveItWhenTheyFail_GS4) {
+  const Ordinal ordinal = Add({.launched = Program()});
+  EXPECT_EQ(nodes_.spanning_count(), 1u);
+  wire::Report ready, admitted;
+  ready.mutable_ready()->add_ordinals(ordinal.number());
+  admitted.mutable_admitted()->add_ordinals(ordinal.number());
+  nodes_.OnReady(0, ready);
+  EXPECT_THAT(Sent(), IsEmpty());
+  nodes_.OnReady(1, ready);
+  EXPECT_THAT(Sent(), testing::UnorderedElementsAre("0:admit", "1:admit"));
+  nodes_.OnReady(0, admitted);
+  Done(1, ordinal, "it fails");
+  EXPECT_EQ(nodes_.spanning_count(), 0u);
+  nodes_.OnReady(1, admitted);
+  EXPECT_THAT(Sent(), ElementsAre("0:cancel"));
+}
+
+TEST_F(NodesTest, ACopyIsReleasedOnceAllItsSourcesAre_GS4) {
+  const Ordinal ordinal = Add({.unreleased_sources = {0, 1}, .senders = {0, 2}});
+  wire::Released released;
+  released.add_ordinals(ordinal.number());
+  nodes_.OnReleased(0, released, fleet_);
+  nodes_.OnReleased(0, released, fleet_);
+  EXPECT_THAT(Sent(), IsEmpty());
+  nodes_.OnReleased(1, released, fleet_);
+  EXPECT_THAT(Sent(), testing::UnorderedElementsAre("0:released", "1:released"));
+}
+
+TEST_F(NodesTest, ASessionHasRoomForTwiceItsNodes_TM2) {
+  std::vector<Ordinal> ordinals;
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_EQ(nodes_.CheckRoom(SessionId(1)), nullptr);
+    ordinals.push_back(Add());
+  }
+  EXPECT_THAT(nodes_.CheckRoom(SessionId(1))->message(), HasSubstr("4 pending nodes"));
+  EXPECT_EQ(nodes_.CheckRoom(SessionId(2)), nullptr);
+  for (const uint32_t island : {0, 1}) Done(island, ordinals[2]);
+  EXPECT_EQ(nodes_.CheckRoom(SessionId(1)), nullptr);
+}
+
+TEST_F(NodesTest, AnUploadIsKnownByItsNumberUntilItEnds_TM1) {
+  const Ordinal ordinal = Add({.upload = 7});
+  EXPECT_TRUE(nodes_.HasUpload(SessionId(1), 7));
+  EXPECT_FALSE(nodes_.HasUpload(SessionId(2), 7));
+  wire::AbandonOp abandon;
+  abandon.set_upload(7);
+  nodes_.OnAbandon(SessionId(1), abandon);
+  EXPECT_EQ(MessageOf(1), "the upload was abandoned");
+  for (const uint32_t island : {0, 1}) Done(island, ordinal);
+  EXPECT_FALSE(nodes_.HasUpload(SessionId(1), 7));
+  EXPECT_THAT(Told(), ElementsAre("1:upload failed"));
+}
+
+TEST_F(NodesTest, ASessionIsToldWhatItAskedFor) {
+  const Ordinal of_one = Add(), of_two = Add({}, SessionId(2));
+  nodes_.ReportProgress();
+  EXPECT_THAT(Told(), IsEmpty());
+  for (const Ordinal ordinal : {of_one, of_two})
+    for (const uint32_t island : {0, 1}) Done(island, ordinal);
+  nodes_.Refuse(SessionId(1), SomeFailure("refused"));
+  nodes_.ReportProgress();
+  EXPECT_THAT(Told(), ElementsAre("1:2")) << "the other one counts only, now and then";
+}
+
+TEST_F(NodesTest, NodesOfAClosedSessionEndOnTheirOwn) {
+  const Ordinal ordinal = Add({.upload = 7});
+  nodes_.Close(SessionId(1));
+  Done(0, ordinal, "it fails");
+  Done(1, ordinal);
+  nodes_.ReportProgress();
+  EXPECT_THAT(Told(), IsEmpty());
+  EXPECT_EQ(nodes_.size(), 0u);
+}
+
+TEST_F(NodesTest, AnIslandWithoutItsSchedulerFailsWhatIsOpenThere_ER1) {
+  const Ordinal both = Add(), other = Add();
+  Done(1, other);
+  nodes_.FailIsland(1, *SomeFailure("its scheduler is gone"));
+  EXPECT_EQ(MessageOf(1), "its scheduler is gone");
+  EXPECT_EQ(MessageOf(2), "");
+  EXPECT_FALSE(nodes_.IsOpenOn(both, 1));
+  EXPECT_TRUE(nodes_.IsOpenOn(both, 0));
+}
+
+TEST_F(NodesTest, ALaunchIsTakenOnce) {
+  const Ordinal ordinal = Add({.launched = Program()});
+  EXPECT_NE(nodes_.LaunchedBy(ordinal), nullptr);
+  EXPECT_NE(nodes_.TakeLaunched(ordinal), nullptr);
+  EXPECT_EQ(nodes_.TakeLaunched(ordinal), nullptr);
+  EXPECT_EQ(nodes_.LaunchedBy(Ordinal(99)), nullptr);
+}
+
+}  // namespace
+}  // namespace gangway::controller

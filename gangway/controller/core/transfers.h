@@ -1,0 +1,55 @@
+// The operations that move arrays: uploads, copies and fetches. Each becomes one node, sent to the islands of its
+// shards (DF-1); a copy of several arrays is as many nodes. One that is refused spoils its own results, and its client
+// is told. Where the shards of a copy go is worked out once per pair of lists of devices (copy_route.h).
+//
+// Keeps nothing between operations. Pure; not thread-safe. Stands on the rooms that it names.
+#ifndef GANGWAY_CONTROLLER_CORE_TRANSFERS_H_
+#define GANGWAY_CONTROLLER_CORE_TRANSFERS_H_
+
+#include <functional>
+#include <string>
+
+#include "gangway/controller/core/copy_route.h"
+#include "gangway/controller/core/fleet.h"
+#include "gangway/controller/core/isolation.h"
+#include "gangway/controller/core/nodes.h"
+#include "gangway/controller/core/outbox.h"
+#include "gangway/controller/core/session.h"
+#include "gangway/controller/core/storages.h"
+#include "gangway/wire/failure.h"
+#include "gangway/wire/wire.pb.h"
+
+namespace gangway::controller {
+
+class Transfers {
+ public:
+  // All of them outlive this.
+  struct Rooms {
+    Fleet& fleet;
+    Isolation& isolation;
+    Storages& storages;
+    Nodes& nodes;
+    Outbox& outbox;
+  };
+  // `new_token`: makes 32 unguessable bytes for each copy between workers; empty: no tokens.
+  Transfers(const Rooms& rooms, std::function<std::string()> new_token)
+      : rooms_(rooms), new_token_(std::move(new_token)) {}
+
+  void OnUpload(Session& session, wire::UploadOp& op, Time now);
+  void OnCopy(Session& session, const wire::CopyOp& op, Time now);
+  void OnFetch(Session& session, const wire::FetchOp& op);
+
+ private:
+  wire::FailureRef CheckUpload(const Session& session, const wire::UploadOp& op, Time now,
+                               DeviceListRef& devices);
+  wire::FailureRef CheckCopy(const Session& session, uint64_t source, size_t shards) const;
+  void CopyOne(Session& session, const Array& source, uint64_t result, const CopyRoute& route,
+               const std::string& memory_kind);
+
+  const Rooms rooms_;
+  const std::function<std::string()> new_token_;
+};
+
+}  // namespace gangway::controller
+
+#endif  // GANGWAY_CONTROLLER_CORE_TRANSFERS_H_
