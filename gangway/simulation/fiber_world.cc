@@ -8,6 +8,7 @@
 #include <boost/context/protected_fixedsize_stack.hpp>
 
 #include "gangway/base/check.h"
+#include "gangway/base/cores.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #define GANGWAY_ASAN_FIBERS
@@ -31,6 +32,7 @@ constexpr size_t kStackBytes = size_t{256} << 10;
 constexpr std::chrono::hours kStart{1};
 // Between two waits of a thread, in virtual time.
 constexpr uint64_t kStepNanosMin = 100, kStepNanosMax = 3000;
+constexpr size_t kCores = 2;  // on every machine, so that threads take the same turns
 
 // What ASan must know of a stack that runs.
 struct StackState {
@@ -147,6 +149,7 @@ absl::Status FiberWorld::Run(std::function<void()> main, std::chrono::nanosecond
                              uint64_t turns_max) {
   GANGWAY_CHECK(installed() == nullptr, "one world at a time");
   Install(this);
+  SetCores(kCores);
   StartIn(NewProcess(), "main", std::move(main));
   const Time end = now_ + limit;
   const uint64_t last_switch = switches_ + turns_max;
@@ -157,6 +160,7 @@ absl::Status FiberWorld::Run(std::function<void()> main, std::chrono::nanosecond
     if (!in_time || spins) break;
   }
   Install(nullptr);
+  SetCores(0);
   const std::string left = Left();
   if (left.empty()) return absl::OkStatus();
   return absl::DeadlineExceededError(absl::StrCat(spins     ? "something wakes again and again"

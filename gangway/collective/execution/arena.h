@@ -4,7 +4,7 @@
 // the last mapping.
 //
 // A region has kSlots messages, which the device writes in turns, and says how far the device has read the messages of
-// each other device. A message is identified by its gang (its place in the island's order), the collective's number,
+// each other device. A message is identified by its gang (its order position), the collective's number,
 // the round (loops call a collective again) and the part, so nobody takes a message for another one.
 #ifndef GANGWAY_COLLECTIVE_EXECUTION_ARENA_H_
 #define GANGWAY_COLLECTIVE_EXECUTION_ARENA_H_

@@ -54,18 +54,18 @@ void BM_ScalarAllReduce(benchmark::State& state) {
   GANGWAY_CHECK(arena.ok(), "two regions fit into memory");
   const auto peer = std::make_shared<Peer>("worker0", 0, *arena);
   const auto couriers = std::make_shared<Couriers>();
-  std::vector<Place> by_position;
+  std::vector<PeerDevice> by_position;
   std::vector<std::shared_ptr<LocalDevice>> devices;
   for (uint32_t i = 0; i < kDevices; ++i) {
     by_position.push_back({peer, i});
     devices.push_back(std::make_shared<LocalDevice>(*arena, 0, i, couriers));
   }
-  const auto places = std::make_shared<const Places>(std::move(by_position));
+  const auto by_device = std::make_shared<const PeerDevices>(std::move(by_position));
   uint64_t gang = 0;
   for (auto _ : state) {
     ++gang;
     auto launch =
-        Launch::Begin(plan, places, GangName{gang, gang}, std::chrono::milliseconds(60'000));
+        Launch::Begin(plan, by_device, GangName{gang, gang}, std::chrono::milliseconds(60'000));
     for (const auto& device : devices) device->Enter(gang);
     Thread other("other", [&] {
       Member member(launch, devices[1], 1);

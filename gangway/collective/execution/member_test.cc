@@ -256,7 +256,7 @@ TEST(Member, NamesAnotherOneThatHasEndedWithoutTheCollective) {
     Host host(workers, 2 / workers, sight);
     const auto end = [&](Ending ending, std::chrono::milliseconds wait_max) {
       const auto launches = host.Begin(plan, wait_max);
-      const uint64_t gang = launches[0]->gang().place;
+      const uint64_t gang = launches[0]->gang().order;
       host.local(1).Leave(gang, ending);
       Member member(launches[0], host.shared(0), 0);
       Arrays results = Empty(plan->at(0));
@@ -275,7 +275,7 @@ TEST(Member, NamesAnotherOneThatHasEndedWithoutTheCollective) {
 // A ragged exchange of rows of floats, with lists of both widths.
 struct RaggedShape {
   uint64_t rows = 0;
-  uint64_t places = 0;  // rows of the result
+  uint64_t room = 0;    // rows of the result
   uint64_t floats = 0;  // of a row
   uint64_t updates = 1;
 };
@@ -284,7 +284,7 @@ void AddRagged(xla::CollectiveTable& table, const RaggedShape& shape) {
   const uint64_t entries =
       shape.updates * static_cast<uint64_t>(table.groups(0).groups(0).positions_size());
   Collective& ragged = Add(table, Collective::RAGGED_ALL_TO_ALL,
-                           {{shape.rows, shape.floats}, {shape.places, shape.floats}});
+                           {{shape.rows, shape.floats}, {shape.room, shape.floats}});
   for (const int32_t type : {xla::TYPE_S32, xla::TYPE_S64, xla::TYPE_U32, xla::TYPE_S32}) {
     Collective::Operand& list = *ragged.add_operands();
     list.set_element_type(type);
@@ -305,7 +305,7 @@ std::vector<RaggedLists> RandomLists(const PlannedCollective& planned, uint32_t 
     return std::uniform_int_distribution<int64_t>(0, std::max<int64_t>(limit, 0))(random);
   };
   const auto rows = static_cast<int64_t>(planned.meaning.operands(0).outer());
-  const auto places = static_cast<int64_t>(planned.meaning.operands(1).outer());
+  const auto room = static_cast<int64_t>(planned.meaning.operands(1).outer());
   const size_t entries = planned.meaning.operands(2).outer();
   const size_t members = planned.group_size, updates = entries / members;
   std::vector<RaggedLists> all(members);
@@ -315,16 +315,16 @@ std::vector<RaggedLists> RandomLists(const PlannedCollective& planned, uint32_t 
     std::vector<size_t> order(entries);
     std::iota(order.begin(), order.end(), 0);
     std::ranges::shuffle(order, random);
-    int64_t place = 0;
+    int64_t into = 0;
     for (const size_t entry : order) {
       const size_t from = entry / updates, at = to * updates + entry % updates;
-      const int64_t count = std::min({below(rows), below(places / 4), places - place});
-      place += below(places - place - count) / static_cast<int64_t>(entries);
+      const int64_t count = std::min({below(rows), below(room / 4), room - into});
+      into += below(room - into - count) / static_cast<int64_t>(entries);
       all[from].lists[0][at] = below(rows - count);
       all[from].lists[1][at] = count;
-      all[from].lists[2][at] = place;
+      all[from].lists[2][at] = into;
       all[to].lists[3][from * updates + entry % updates] = count;
-      place += count;
+      into += count;
     }
   }
   return all;

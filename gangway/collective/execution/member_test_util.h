@@ -136,9 +136,11 @@ class Host {
     std::vector<std::shared_ptr<Launch>> launches;
     ++gang_;
     for (auto& seen : peers_) {
-      std::vector<Place> places;
-      for (uint32_t i = 0; i < size(); ++i) places.push_back({seen[i / devices_], i % devices_});
-      launches.push_back(Launch::Begin(plan, std::make_shared<const Places>(std::move(places)),
+      std::vector<PeerDevice> by_position;
+      for (uint32_t i = 0; i < size(); ++i)
+        by_position.push_back({seen[i / devices_], i % devices_});
+      launches.push_back(Launch::Begin(plan,
+                                       std::make_shared<const PeerDevices>(std::move(by_position)),
                                        GangName{gang_, gang_ + 100}, wait_max));
     }
     for (auto& device : local_) device->Enter(gang_);
@@ -158,7 +160,7 @@ class Host {
           Member member(launch, local_[i], i);
           statuses[i] = body(member, i);
         }
-        local_[i]->Leave(launch->gang().place, statuses[i].ok() ? LocalDevice::Ending::kComplete
+        local_[i]->Leave(launch->gang().order, statuses[i].ok() ? LocalDevice::Ending::kComplete
                                                                 : LocalDevice::Ending::kEarly);
       });
     }
@@ -309,8 +311,8 @@ inline Arrays Expected(const PlannedCollective& planned, uint32_t position, uint
 
 inline absl::Status RunOnce(Member& member, int64_t number, const Arrays& inputs, Arrays& results) {
   const std::vector<std::span<const std::byte>> operands(inputs.begin(), inputs.end());
-  std::vector<std::span<std::byte>> places(results.begin(), results.end());
-  return member.Run(number, operands, places);
+  std::vector<std::span<std::byte>> into(results.begin(), results.end());
+  return member.Run(number, operands, into);
 }
 
 inline Arrays Empty(const PlannedCollective& planned) {

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "gangway/base/status.h"
-#include "gangway/collective/execution/member.h"
+#include "gangway/collective/execution/launch.h"
 
 namespace gangway::collective {
 
@@ -112,12 +112,12 @@ absl::Status Mirror::Take(const LeftUpTo& left, const Arena& local) {
   GANGWAY_RETURN_IF_ERROR(CheckDevice(left.device));
   // What two threads of the worker say may come in either order; only one thread writes the mirror.
   Region& region = arena_->own(left.device);
-  const auto raise = [](std::atomic<uint64_t>& known, uint64_t place) {
-    if (place > known.load(std::memory_order_relaxed))
-      known.store(place, std::memory_order_seq_cst);
+  const auto raise = [](std::atomic<uint64_t>& known, uint64_t order) {
+    if (order > known.load(std::memory_order_relaxed))
+      known.store(order, std::memory_order_seq_cst);
   };
   raise(region.failed, left.failed);  // first, since it says how the device has left
-  raise(region.left, left.place);
+  raise(region.left, left.order);
   Wake(left.device, Deed::kRead, local);
   return absl::OkStatus();
 }

@@ -46,10 +46,10 @@ struct ReadUpTo {
   uint64_t sequence = 0;
 };
 
-// Gangs up to `place` have ended on the device. `failed`: as in Region.
+// Gangs up to this order position have ended on the device. `failed`: as in Region.
 struct LeftUpTo {
   uint32_t device = 0;
-  uint64_t place = 0;
+  uint64_t order = 0;
   uint64_t failed = 0;
 };
 

@@ -190,7 +190,7 @@ TEST(SkipTest, OtherWorkersHearItOnceForAllDevices) {
     void SendLeft(std::span<const LeftUpTo> lefts) override {
       heard.emplace_back();
       for (const LeftUpTo& left : lefts)
-        heard.back().emplace_back(left.device, left.place, left.failed);
+        heard.back().emplace_back(left.device, left.order, left.failed);
     }
     void Begin() override {}
 
@@ -217,7 +217,7 @@ TEST(MemberSlots, DoNotWaitForAReaderThatNeverHadTheGang) {
   Host host(2, 1);
   auto plan = *Plan::Make(Chain(kSlots));
   auto launches = host.Begin(plan);
-  host.local(1).Leave(launches[0]->gang().place, LocalDevice::Ending::kEarly);
+  host.local(1).Leave(launches[0]->gang().order, LocalDevice::Ending::kEarly);
   {
     Member sender(launches[0], host.shared(0), 0);
     for (size_t i = 0; i < kSlots; ++i) {
@@ -225,7 +225,7 @@ TEST(MemberSlots, DoNotWaitForAReaderThatNeverHadTheGang) {
       EXPECT_TRUE(RunOnce(sender, static_cast<int64_t>(i), Inputs(plan->at(i), 0), results).ok());
     }
   }
-  host.local(0).Leave(launches[0]->gang().place, LocalDevice::Ending::kComplete);
+  host.local(0).Leave(launches[0]->gang().order, LocalDevice::Ending::kComplete);
   ExpectDescribed(host, Chain(kSlots), 1);
 }
 
@@ -243,7 +243,7 @@ TEST(MemberSlots, OfAnAbortedLaunchAreWrittenOver) {
     };
     const auto first = host.Begin(plan, std::chrono::milliseconds(300));
     send(first[0], 1);
-    host.local(0).Leave(first[0]->gang().place, LocalDevice::Ending::kUnread);
+    host.local(0).Leave(first[0]->gang().order, LocalDevice::Ending::kUnread);
     first[0]->Abort(absl::CancelledError("another device of the worker has failed"));
     send(host.Begin(plan)[0], kSlots);
     Member late(first[1], host.shared(1), 1);
@@ -282,7 +282,7 @@ TEST(MemberSlots, AreFreeAtOnceWhenTheirReaderLeaves) {
   auto plan = *Plan::Make(Chain(kSlots + 1));
   for (int round = 0; round < kRounds; ++round) {
     auto launches = host.Begin(plan);
-    const uint64_t place = launches[0]->gang().place;
+    const uint64_t order = launches[0]->gang().order;
     Thread sender("sender", [&] {
       Member member(launches[0], host.shared(0), 0);
       for (size_t i = 0; i < plan->size(); ++i) {
@@ -294,9 +294,9 @@ TEST(MemberSlots, AreFreeAtOnceWhenTheirReaderLeaves) {
     const auto deadline = Clock::now() + kWaitMax;
     while (awaited == 0 && Clock::now() < deadline) YieldCore();
     EXPECT_NE(awaited, 0u) << "it does not wait for its reader";
-    host.local(1).Leave(place, LocalDevice::Ending::kComplete);
+    host.local(1).Leave(order, LocalDevice::Ending::kComplete);
     sender.Join();
-    host.local(0).Leave(place, LocalDevice::Ending::kComplete);
+    host.local(0).Leave(order, LocalDevice::Ending::kComplete);
   }
   EXPECT_LE(host.local(0).overslept(), kOversleptMax);
 }
@@ -393,7 +393,7 @@ class HeapTest : public ::testing::Test {
   std::array<absl::Status, 2> SendThenReceive(
       std::chrono::milliseconds wait_max = std::chrono::milliseconds(100)) {
     auto launches = host_.Begin(plan_, wait_max);
-    launches[0] = Launch::Begin(plan_, launches[0]->places(), launches[0]->gang(),
+    launches[0] = Launch::Begin(plan_, launches[0]->devices(), launches[0]->gang(),
                                 std::chrono::milliseconds(100));
     std::array<absl::Status, 2> ends;
     std::array<Arrays, 2> inputs, results;
@@ -405,7 +405,7 @@ class HeapTest : public ::testing::Test {
         ends[position] = RunOnce(member, 0, inputs[position], results[position]);
       }
       for (Bytes& bytes : inputs[position]) std::ranges::fill(bytes, std::byte{0xff});
-      host_.local(position).Leave(launches[position]->gang().place, LocalDevice::Ending::kEarly);
+      host_.local(position).Leave(launches[position]->gang().order, LocalDevice::Ending::kEarly);
     }
     return ends;
   }

@@ -14,9 +14,9 @@ namespace gangway::collective {
 // A part of a segment: `count` runs of equal length. In the segment, each begins `piece` bytes after the one before it,
 // and among the units of all members `piece * members` bytes.
 struct PieceRuns {
-  size_t at;     // of the first, in the segment
-  size_t place;  // of the first, among the units of all members
-  size_t bytes;  // of each
+  size_t at;      // of the first, in the segment
+  size_t offset;  // of the first, among the units of all members
+  size_t bytes;   // of each
   size_t count;
 };
 
@@ -30,7 +30,7 @@ void ForPieceRuns(const Segment& segment, size_t piece, size_t members, size_t m
     const size_t bytes = std::min(piece - within, end - unit);
     const size_t count = bytes == piece ? (end - unit) / piece : 1;
     each(PieceRuns{.at = unit - segment.begin,
-                   .place = (outer * members + member) * piece + within,
+                   .offset = (outer * members + member) * piece + within,
                    .bytes = bytes,
                    .count = count});
     unit += bytes * count;

@@ -15,17 +15,17 @@ TEST(PiecesTest, RunsSayWhereEachByteOfASegmentIs) {
   for (size_t begin = 0; begin < kUnits; ++begin) {
     for (size_t end = begin; end <= kUnits; ++end) {
       const Segment segment{.begin = begin, .bytes = end - begin};
-      std::vector<size_t> places(end - begin, SIZE_MAX);
+      std::vector<size_t> offsets(end - begin, SIZE_MAX);
       int calls = 0;
       ForPieceRuns(segment, kPiece, kMembers, kMember, [&](const PieceRuns& runs) {
         ++calls;
         for (size_t i = 0; i < runs.count; ++i)
           for (size_t byte = 0; byte < runs.bytes; ++byte)
-            places.at(runs.at + i * kPiece + byte) = runs.place + i * kPiece * kMembers + byte;
+            offsets.at(runs.at + i * kPiece + byte) = runs.offset + i * kPiece * kMembers + byte;
       });
       EXPECT_LE(calls, 3);
       for (size_t unit = begin; unit < end; ++unit) {
-        ASSERT_EQ(places[unit - begin],
+        ASSERT_EQ(offsets[unit - begin],
                   (unit / kPiece * kMembers + kMember) * kPiece + unit % kPiece)
             << unit << " of " << begin << " to " << end;
       }

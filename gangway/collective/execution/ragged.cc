@@ -155,11 +155,10 @@ absl::Status RaggedPart::Check(const Update& update, uint32_t sender, uint32_t r
     return Wrong(absl::StrCat("position ", sender, " sends ", update.count, " rows from row ",
                               update.begin, " on to position ", receiver, ", and has ", rows));
   }
-  const uint64_t places = planned_.meaning.operands(kRaggedBefore).outer();
-  if (!IsWithin(update.into, update.count, places)) {
+  const uint64_t room = planned_.meaning.operands(kRaggedBefore).outer();
+  if (!IsWithin(update.into, update.count, room)) {
     return Wrong(absl::StrCat("position ", sender, " sends ", update.count, " rows to row ",
-                              update.into, " of position ", receiver, ", whose result has ",
-                              places));
+                              update.into, " of position ", receiver, ", whose result has ", room));
   }
   return absl::OkStatus();
 }

@@ -24,10 +24,12 @@
 
 #include "absl/status/status.h"
 
-#include "gangway/collective/execution/peer.h"
 #include "gangway/collective/execution/plan.h"
+#include "gangway/transport/bulk/byte_ranges.h"
 
 namespace gangway::collective {
+
+using transport::ByteRange;
 
 class RaggedPart {
  public:

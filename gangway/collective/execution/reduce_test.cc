@@ -187,11 +187,11 @@ void ExpectFromLeftToRight(int32_t type, const std::vector<T>& values, Sum sum_o
     for (size_t replaced = 0; replaced <= count; ++replaced) {
       std::vector<std::vector<T>> operands = sources;
       operands.emplace_back(kElements);
-      std::vector<const std::byte*> places;
+      std::vector<const std::byte*> inputs;
       for (size_t source = 0; source < count; ++source)
-        places.push_back(reinterpret_cast<const std::byte*>(operands[source].data()));
+        inputs.push_back(reinterpret_cast<const std::byte*>(operands[source].data()));
       FindReduction(Collective::SUM, type)
-          .reducer(reinterpret_cast<std::byte*>(operands[replaced].data()), places,
+          .reducer(reinterpret_cast<std::byte*>(operands[replaced].data()), inputs,
                    kElements * sizeof(T));
       EXPECT_EQ(operands[replaced], expected) << "result " << replaced << " of " << count;
     }

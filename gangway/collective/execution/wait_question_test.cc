@@ -141,8 +141,9 @@ TEST(LongWait, IsToldOncePerWaitAndNotBeforeItIsLong) {
   Add(table, Collective::ALL_REDUCE, {{1, 4}});
   const auto plan = *Plan::Make(table);
   const auto peer = std::make_shared<Peer>("worker0", 0, arena);
-  const auto places = std::make_shared<const Places>(std::vector<Place>{{peer, 0}, {peer, 1}});
-  const auto launch = Launch::Begin(plan, places, GangName{1, 101}, kWaitMax);
+  const auto devices =
+      std::make_shared<const PeerDevices>(std::vector<PeerDevice>{{peer, 0}, {peer, 1}});
+  const auto launch = Launch::Begin(plan, devices, GangName{1, 101}, kWaitMax);
   std::atomic<int> told = 0;
   std::promise<Clock::time_point> first;
   const auto on_long_wait = [&](uint64_t gang) {

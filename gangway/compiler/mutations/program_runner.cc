@@ -199,13 +199,13 @@ Outcome ProgramRunner::Run(const wire::CompileResult& compiled, uint32_t positio
   if (!loaded.ok()) return Outcome::kNotCompiled;
   execution->executable = *std::move(loaded);
   for (uint32_t worker = 0; execution->plan != nullptr && worker < kWorkers; ++worker) {
-    std::vector<collective::Place> places;
+    std::vector<collective::PeerDevice> members;
     for (uint32_t i = 0; i < positions; ++i)
-      places.push_back({peers_[worker][i / kDevicesOfWorker], i % kDevicesOfWorker});
+      members.push_back({peers_[worker][i / kDevicesOfWorker], i % kDevicesOfWorker});
     const auto name = static_cast<uint64_t>(execution->launch_id);
     execution->launches.push_back(collective::Launch::Begin(
-        execution->plan, std::make_shared<const collective::Places>(std::move(places)),
-        {.place = name, .ordinal = name}, kWaitLimit));
+        execution->plan, std::make_shared<const collective::PeerDevices>(std::move(members)),
+        {.order = name, .ordinal = name}, kWaitLimit));
   }
   execution->positions = std::vector<Execution::Position>(positions);
   std::vector<absl::Status> started;

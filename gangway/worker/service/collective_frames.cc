@@ -58,7 +58,7 @@ wire::Bulk ToBulk(std::span<const LeftUpTo> lefts) {
   for (const LeftUpTo& each : lefts) {
     wire::DeviceLeft& left = *bulk.mutable_progress()->add_left();
     left.set_device(each.device);
-    left.set_gang(each.place);
+    left.set_gang(each.order);
     left.set_failed(each.failed);
   }
   return bulk;

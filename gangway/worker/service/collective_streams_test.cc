@@ -165,12 +165,12 @@ class Side {
     auto peer = Peer(other);
     if (!peer.ok()) return peer.status();
     auto self = std::make_shared<collective::Peer>("self", index_, arena_);
-    std::vector<collective::Place> places = {{self, 0}, {*peer, 0}};
+    std::vector<collective::PeerDevice> places = {{self, 0}, {*peer, 0}};
     if (index_ > other) std::swap(places[0], places[1]);
     device_->Enter(place);
     return Launch::Begin(AllReduce(2),
-                         std::make_shared<const collective::Places>(std::move(places)),
-                         {.place = place, .ordinal = place}, std::chrono::seconds(30));
+                         std::make_shared<const collective::PeerDevices>(std::move(places)),
+                         {.order = place, .ordinal = place}, std::chrono::seconds(30));
   }
   void EndWithout(uint64_t place, LocalDevice::Ending ending) {
     device_->Enter(place);
@@ -180,13 +180,13 @@ class Side {
   absl::StatusOr<float> Run(const std::shared_ptr<Launch>& launch, float value, int rounds = 1) {
     absl::Status status;
     {
-      Member member(launch, device_, (*launch->places())[0].peer->index() == index_ ? 0 : 1);
+      Member member(launch, device_, (*launch->devices())[0].peer->index() == index_ ? 0 : 1);
       const std::span<const std::byte> operand = std::as_bytes(std::span(&value, 1));
       const std::span<std::byte> result = std::as_writable_bytes(std::span(&value, 1));
       for (int i = 0; i < rounds && status.ok(); ++i)
         status = member.Run(0, std::span(&operand, 1), std::span(&result, 1));
     }
-    device_->Leave(launch->gang().place,
+    device_->Leave(launch->gang().order,
                    status.ok() ? LocalDevice::Ending::kComplete : LocalDevice::Ending::kEarly);
     if (!status.ok()) return status;
     return value;
@@ -291,7 +291,7 @@ TEST_F(CollectiveStreamsTest, TellHowADeviceHasEnded) {
   ASSERT_TRUE(waits.ok());
   const auto ended = a.Run(*waits, 1);
   EXPECT_TRUE(absl::IsInvalidArgument(ended.status())) << ended.status();
-  const collective::Region& region = (*(*waits)->places())[1].region();
+  const collective::Region& region = (*(*waits)->devices())[1].region();
   EXPECT_EQ(region.left.load(), 3u);
   EXPECT_EQ(region.failed.load(), 2u);
 }

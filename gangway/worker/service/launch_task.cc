@@ -289,7 +289,7 @@ absl::StatusOr<std::shared_ptr<collective::Launch>> LaunchTask::CollectiveLaunch
   MutexLock lock(launch_mutex_);
   if (launch_ == nullptr) {
     launch_ = collective::Launch::Begin(executable_->plan(), std::move(places),
-                                        {.place = place_, .ordinal = ordinal().number()},
+                                        {.order = place_, .ordinal = ordinal().number()},
                                         environment().wait_limit);
   }
   // A failure that came before the launch was made did not abort it.

@@ -31,7 +31,7 @@ PromisedPlaces::PromisedPlaces(
   }
 }
 
-absl::StatusOr<std::shared_ptr<const collective::Places>> PromisedPlaces::Wait(
+absl::StatusOr<std::shared_ptr<const collective::PeerDevices>> PromisedPlaces::Wait(
     Clock::time_point deadline, absl::FunctionRef<absl::Status()> unwanted) {
   {
     MutexLock lock(mutex_);
@@ -51,10 +51,10 @@ absl::StatusOr<std::shared_ptr<const collective::Places>> PromisedPlaces::Wait(
   }
   MutexLock lock(mutex_);
   if (known_ != nullptr) return known_;  // it is as long as the program: one device makes it
-  std::vector<collective::Place> places;
+  std::vector<collective::PeerDevice> places;
   places.reserve(places_.size());
   for (const auto& [number, device] : places_) places.push_back({peers[number], device});
-  return known_ = std::make_shared<const collective::Places>(std::move(places));
+  return known_ = std::make_shared<const collective::PeerDevices>(std::move(places));
 }
 
 }  // namespace gangway::worker

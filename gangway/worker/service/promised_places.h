@@ -33,7 +33,7 @@ class PromisedPlaces {
 
   // The same list for all. The errors of PeerPromise::Wait, INTERNAL for a device that its worker does not have, and
   // what `unwanted` returns, which is called at least once for each worker, and every 50 ms.
-  absl::StatusOr<std::shared_ptr<const collective::Places>> Wait(
+  absl::StatusOr<std::shared_ptr<const collective::PeerDevices>> Wait(
       Clock::time_point deadline, absl::FunctionRef<absl::Status()> unwanted)
       GANGWAY_EXCLUDES(mutex_);
 
@@ -46,7 +46,7 @@ class PromisedPlaces {
   std::vector<OfWorker> workers_;
   std::vector<Place> places_;  // `worker`: its number in workers_
   Mutex mutex_;
-  std::shared_ptr<const collective::Places> known_ GANGWAY_GUARDED_BY(mutex_);
+  std::shared_ptr<const collective::PeerDevices> known_ GANGWAY_GUARDED_BY(mutex_);
 };
 
 }  // namespace gangway::worker

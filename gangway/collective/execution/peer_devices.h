@@ -1,7 +1,7 @@
-// Where the positions of a program run, with the counts that each launch needs. They are computed once per program, so
-// the cost of a launch does not grow with its positions on other workers.
-#ifndef GANGWAY_COLLECTIVE_EXECUTION_PLACES_H_
-#define GANGWAY_COLLECTIVE_EXECUTION_PLACES_H_
+// Which devices run the positions of a program, with the counts that each launch needs. They are computed once per
+// program, so the cost of a launch does not grow with its positions on other workers.
+#ifndef GANGWAY_COLLECTIVE_EXECUTION_PEER_DEVICES_H_
+#define GANGWAY_COLLECTIVE_EXECUTION_PEER_DEVICES_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -13,19 +13,20 @@
 
 namespace gangway::collective {
 
-struct Place {
+struct PeerDevice {
   std::shared_ptr<const Peer> peer;
   uint32_t device = 0;  // of that worker
 
   uint32_t number() const { return PeerNumber(peer->index(), device); }
   const Region& region() const { return peer->arena().region(device); }
+  bool shares_memory() const { return peer->courier() == nullptr; }
 };
 
-class Places {
+class PeerDevices {
  public:
-  explicit Places(std::vector<Place> by_position);
+  explicit PeerDevices(std::vector<PeerDevice> by_position);
 
-  const Place& operator[](size_t position) const { return by_position_[position]; }
+  const PeerDevice& operator[](size_t position) const { return by_position_[position]; }
   size_t size() const { return by_position_.size(); }
   auto begin() const { return by_position_.begin(); }
   auto end() const { return by_position_.end(); }
@@ -37,11 +38,11 @@ class Places {
   const std::vector<std::shared_ptr<const Peer>>& far_peers() const { return far_peers_; }
 
  private:
-  std::vector<Place> by_position_;
+  std::vector<PeerDevice> by_position_;
   size_t positions_of_host_ = 0, workers_of_host_ = 0;
   std::vector<std::shared_ptr<const Peer>> far_peers_;
 };
 
 }  // namespace gangway::collective
 
-#endif  // GANGWAY_COLLECTIVE_EXECUTION_PLACES_H_
+#endif  // GANGWAY_COLLECTIVE_EXECUTION_PEER_DEVICES_H_
