@@ -1,51 +1,64 @@
 // Implementation of collective_call.h.
 #include "gangway/collective/execution/collective_call.h"
 
-#include <map>
+#include <algorithm>
+#include <array>
 #include <new>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "xla/ffi/api/ffi.h"
 
 #include "gangway/base/mutex.h"
 #include "gangway/base/serving_thread.h"
+#include "gangway/collective/execution/arena.h"
 
 namespace gangway::collective {
 namespace {
 
 namespace ffi = ::xla::ffi;
 
-class Members {
+// Most collectives have fewer operands, so a call takes no memory.
+constexpr size_t kOperandsInline = 8;
+
+// Of one device: the members of its executes that are under way, which are few, because the launches of a device do not
+// overlap, but the runtime may say late that one has ended. A collective takes no lock of another device.
+class alignas(64) DeviceMembers {
  public:
-  void Set(int32_t launch_id, int device, std::shared_ptr<Member> member) GANGWAY_EXCLUDES(mutex_) {
+  void Set(int64_t launch_id, std::shared_ptr<Member> member) GANGWAY_EXCLUDES(mutex_) {
     std::shared_ptr<Member> before;  // destroyed without the lock
     MutexLock lock(mutex_);
-    if (member == nullptr) {
-      auto found = by_launch_.extract({launch_id, device});
-      if (!found.empty()) before = std::move(found.mapped());
-    } else {
-      by_launch_[{launch_id, device}] = std::move(member);
+    const auto at = std::ranges::find(members_, launch_id, &Entry::first);
+    if (at == members_.end()) {
+      if (member != nullptr) members_.emplace_back(launch_id, std::move(member));
+      return;
     }
+    before = std::exchange(at->second, std::move(member));
+    if (at->second == nullptr) members_.erase(at);
   }
 
-  std::shared_ptr<Member> Find(int64_t launch_id, int device) GANGWAY_EXCLUDES(mutex_) {
+  std::shared_ptr<Member> Find(int64_t launch_id) const GANGWAY_EXCLUDES(mutex_) {
     MutexLock lock(mutex_);
-    auto found = by_launch_.find({launch_id, device});
-    return found == by_launch_.end() ? nullptr : found->second;
+    const auto at = std::ranges::find(members_, launch_id, &Entry::first);
+    return at == members_.end() ? nullptr : at->second;
   }
 
  private:
-  Mutex mutex_;
-  std::map<std::pair<int64_t, int>, std::shared_ptr<Member>> by_launch_ GANGWAY_GUARDED_BY(mutex_);
+  using Entry = std::pair<int64_t, std::shared_ptr<Member>>;
+
+  mutable Mutex mutex_;
+  std::vector<Entry> members_ GANGWAY_GUARDED_BY(mutex_);  // keeps its memory
 };
 
-Members& AllMembers() {
-  static auto* const members = new Members();
-  return *members;
+// Null: a worker with such a device has no members.
+DeviceMembers* MembersOf(int device) {
+  static auto* const members = new std::array<DeviceMembers, kDevicesMax>();
+  const auto index = static_cast<size_t>(device);
+  return index < members->size() ? &(*members)[index] : nullptr;
 }
 
 ffi::Error ToFfi(const absl::Status& status) {
@@ -63,19 +76,20 @@ ffi::Error RunCollective(ffi::RunId run, int32_t device, ffi::RemainingArgs argu
                            "waits for could not arrive. This is a defect of Gangway: please report "
                            "the program")};
     }
-    const std::shared_ptr<Member> member = AllMembers().Find(run.run_id, device);
+    const DeviceMembers* const members = MembersOf(device);
+    const std::shared_ptr<Member> member = members == nullptr ? nullptr : members->Find(run.run_id);
     if (member == nullptr) {
       return {ffi::ErrorCode::kInternal,
               absl::StrCat("launch ", run.run_id, " has no member on device ", device)};
     }
-    std::vector<std::span<const std::byte>> operands;
+    absl::InlinedVector<std::span<const std::byte>, kOperandsInline> operands;
     for (size_t i = 0; i + 1 < arguments.size(); ++i) {
       auto operand = arguments.get<ffi::AnyBuffer>(i);
       if (operand.has_error()) return operand.error();
       operands.emplace_back(static_cast<const std::byte*>(operand->untyped_data()),
                             operand->size_bytes());
     }
-    std::vector<std::span<std::byte>> results;
+    absl::InlinedVector<std::span<std::byte>, kOperandsInline> results;
     for (size_t i = 0; i + 1 < values.size(); ++i) {
       auto result = values.get<ffi::AnyBuffer>(i);
       if (result.has_error()) return result.error();
@@ -100,7 +114,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(CollectiveHandler, RunCollective,
 }  // namespace
 
 void SetMember(int32_t launch_id, int device, std::shared_ptr<Member> member) {
-  AllMembers().Set(launch_id, device, std::move(member));
+  if (DeviceMembers* const members = MembersOf(device)) members->Set(launch_id, std::move(member));
 }
 
 device::HandlerGroup CollectiveHandlers() {

@@ -14,7 +14,7 @@ LocalDevice::LocalDevice(std::shared_ptr<Arena> arena, uint32_t worker, uint32_t
       index_(device),
       couriers_(std::move(couriers)),
       on_long_wait_(std::move(on_long_wait)),
-      gangs_(arena_->own(device), device),
+      gangs_(arena_->own(device), number_),
       reads_(device) {}
 
 void LocalDevice::Leave(uint64_t order, Ending ending) {

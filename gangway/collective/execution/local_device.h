@@ -59,6 +59,10 @@ class LocalDevice {
   SentMessages& sent() { return sent_; }
   UnsaidReads& reads() { return reads_; }
   SleepRecord& sleep() { return sleep_; }
+  // The devices that meet this one in a gang that is queued here.
+  void SetMembers(uint64_t order, std::shared_ptr<const PeerDevices> members) {
+    gangs_.SetMembers(order, std::move(members));
+  }
   void Pulse() { region().pulse.fetch_add(1, std::memory_order_seq_cst); }
   // A gang that this device may have ended well has failed: what it sent is written over after this. Others wait for
   // the reason of the failure, and not only for what this device does in it.

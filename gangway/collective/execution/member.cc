@@ -18,7 +18,10 @@ Member::Member(std::shared_ptr<Launch> launch, std::shared_ptr<LocalDevice> devi
       rounds_(launch->plan().size()),
       flight_(device_id, launch->gang().ordinal),
       waiter_(std::move(launch), std::move(device)),
-      sender_(waiter_) {}
+      sender_(waiter_) {
+  const Launch& begun = waiter_.launch();
+  waiter_.device().SetMembers(begun.gang().order, begun.devices());
+}
 
 Member::~Member() { waiter_.device().reads().Say(); }
 

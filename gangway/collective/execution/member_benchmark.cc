@@ -10,6 +10,7 @@
 
 #include "gangway/base/check.h"
 #include "gangway/base/thread.h"
+#include "gangway/collective/execution/collective_call.h"
 #include "gangway/collective/execution/flight_record.h"
 #include "gangway/collective/execution/member.h"
 
@@ -81,6 +82,33 @@ void BM_ScalarAllReduce(benchmark::State& state) {
   state.SetItemsProcessed(state.iterations() * kAtOnce);
 }
 BENCHMARK(BM_ScalarAllReduce)->UseRealTime()->Unit(benchmark::kMicrosecond);
+
+// What a gang costs each device beside its collectives: it is entered and left, and its member is known to the runtime's
+// calls meanwhile. Nobody waits for the device.
+void BM_Entry(benchmark::State& state) {
+  const auto plan = ScalarSum();
+  auto arena = Arena::Create(kDevices);
+  GANGWAY_CHECK(arena.ok(), "two regions fit into memory");
+  const auto peer = std::make_shared<Peer>("worker0", 0, *arena);
+  const auto couriers = std::make_shared<Couriers>();
+  std::vector<PeerDevice> by_position;
+  for (uint32_t i = 0; i < kDevices; ++i) by_position.push_back({peer, i});
+  const auto by_device = std::make_shared<const PeerDevices>(std::move(by_position));
+  const auto index = static_cast<uint32_t>(state.thread_index());
+  const auto device = std::make_shared<LocalDevice>(*arena, 0, index, couriers);
+  uint64_t gang = 0;
+  for (auto _ : state) {
+    ++gang;
+    auto launch =
+        Launch::Begin(plan, by_device, GangName{gang, gang}, std::chrono::milliseconds(60'000));
+    device->Enter(gang);
+    SetMember(static_cast<int32_t>(gang), static_cast<int>(index),
+              std::make_shared<Member>(std::move(launch), device, index));
+    SetMember(static_cast<int32_t>(gang), static_cast<int>(index), nullptr);
+    device->Leave(gang, LocalDevice::Ending::kComplete);
+  }
+}
+BENCHMARK(BM_Entry)->Threads(1)->Threads(2);
 
 void BM_FlightRecord(benchmark::State& state) {
   FlightRecord record(0, 1);

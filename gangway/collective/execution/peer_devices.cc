@@ -12,7 +12,7 @@ PeerDevices::PeerDevices(std::vector<PeerDevice> by_position)
   for (const PeerDevice& device : by_position_) {
     const uint32_t worker = device.peer->index();
     if (device.shares_memory()) {
-      ++positions_of_host_;
+      regions_of_host_.push_back(&device.region());
       here.set(worker);
     } else if (!far.test(worker)) {
       far.set(worker);

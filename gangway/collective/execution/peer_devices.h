@@ -31,15 +31,18 @@ class PeerDevices {
   auto begin() const { return by_position_.begin(); }
   auto end() const { return by_position_.end(); }
 
-  // Positions on this worker and on workers that share memory with it, and the number of these workers.
-  size_t positions_of_host() const { return positions_of_host_; }
+  // Positions on this worker and on workers that share memory with it, the number of these workers, and the regions of
+  // the positions.
+  size_t positions_of_host() const { return regions_of_host_.size(); }
   size_t workers_of_host() const { return workers_of_host_; }
+  const std::vector<const Region*>& regions_of_host() const { return regions_of_host_; }
   // All other workers, each once.
   const std::vector<std::shared_ptr<const Peer>>& far_peers() const { return far_peers_; }
 
  private:
   std::vector<PeerDevice> by_position_;
-  size_t positions_of_host_ = 0, workers_of_host_ = 0;
+  std::vector<const Region*> regions_of_host_;
+  size_t workers_of_host_ = 0;
   std::vector<std::shared_ptr<const Peer>> far_peers_;
 };
 
