@@ -6,7 +6,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -22,24 +24,26 @@ constexpr int kSizeSeals = F_SEAL_SHRINK | F_SEAL_GROW;
 // Added once it is mapped here: no other process can map it for writing.
 constexpr int kWriteSeals = F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
 
+// What is read of these workers takes one page of a region.
+constexpr uint32_t kWorkersOfPage = 4096 / (sizeof(uint64_t) * kDevicesMax);
+
 // With the reason that the last system call gave.
-absl::Status NoMemory(uint32_t devices) {
+absl::Status NoMemory(uint32_t devices, uint32_t workers) {
   const std::string reason = std::strerror(errno);
   const auto free = static_cast<uint64_t>(sysconf(_SC_AVPHYS_PAGES)) *
                     static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
-  return absl::ResourceExhaustedError(absl::StrCat("no memory for the collectives of ", devices,
-                                                   " devices: they need ", devices * sizeof(Region),
-                                                   " bytes, ", free, " are free (", reason, ")"));
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "no memory for the collectives of ", devices, " devices: they need ",
+      Arena::MemoryFor(devices, workers), " bytes, ", free, " are free (", reason, ")"));
 }
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<Arena>> Arena::MapAs(FileDescriptor descriptor, uint32_t devices,
+absl::StatusOr<std::shared_ptr<Arena>> Arena::MapAs(int file, FileDescriptor kept, uint32_t devices,
                                                     int access, int flags) {
-  void* base = mmap(nullptr, devices * sizeof(Region), access, flags, descriptor.get(), 0);
-  if (base == MAP_FAILED) return NoMemory(devices);
-  return std::shared_ptr<Arena>(
-      new Arena(std::move(descriptor), static_cast<Region*>(base), devices));
+  void* base = mmap(nullptr, devices * sizeof(Region), access, flags, file, 0);
+  if (base == MAP_FAILED) return NoMemory(devices, 0);
+  return std::shared_ptr<Arena>(new Arena(std::move(kept), static_cast<Region*>(base), devices));
 }
 
 MessageWriter::MessageWriter(Region& region, uint64_t sequence)
@@ -110,7 +114,7 @@ absl::Status Arena::CheckDevices(uint32_t devices) {
 
 absl::StatusOr<std::shared_ptr<Arena>> Arena::Anonymous(uint32_t devices) {
   GANGWAY_RETURN_IF_ERROR(CheckDevices(devices));
-  return MapAs(FileDescriptor(), devices, PROT_READ | PROT_WRITE,
+  return MapAs(-1, FileDescriptor(), devices, PROT_READ | PROT_WRITE,
                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE);
 }
 
@@ -118,19 +122,50 @@ absl::StatusOr<std::shared_ptr<Arena>> Arena::Create(uint32_t devices) {
   GANGWAY_RETURN_IF_ERROR(CheckDevices(devices));
   FileDescriptor descriptor(memfd_create("gangway-collectives", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   const auto bytes = static_cast<off_t>(devices * sizeof(Region));
-  // With its pages, so that a lack of memory is an error here and not a signal at a write.
   if (!descriptor.valid() || ftruncate(descriptor.get(), bytes) != 0 ||
-      fcntl(descriptor.get(), F_ADD_SEALS, kSizeSeals) != 0 ||
-      fallocate(descriptor.get(), 0, 0, bytes) != 0) {
-    return NoMemory(devices);
+      fcntl(descriptor.get(), F_ADD_SEALS, kSizeSeals) != 0) {
+    return NoMemory(devices, 0);
   }
+  const int file = descriptor.get();
   GANGWAY_ASSIGN_OR_RETURN(
-      auto arena, MapAs(std::move(descriptor), devices, PROT_READ | PROT_WRITE, MAP_SHARED));
+      auto arena, MapAs(file, std::move(descriptor), devices, PROT_READ | PROT_WRITE, MAP_SHARED));
+  GANGWAY_RETURN_IF_ERROR(arena->Allocate(0, offsetof(Region, consumed)));
   if (fcntl(arena->descriptor(), F_ADD_SEALS, kWriteSeals) != 0) {
     return absl::InternalError(
         absl::StrCat("the collectives' memory cannot be sealed: ", std::strerror(errno)));
   }
   return arena;
+}
+
+size_t Arena::MemoryFor(uint32_t devices, uint32_t workers) {
+  const uint32_t pages = (workers + kWorkersOfPage - 1) / kWorkersOfPage;
+  return devices * (offsetof(Region, consumed) + size_t{pages} * 4096);
+}
+
+// So that a lack of memory is an error here and not a signal at a write.
+absl::Status Arena::Allocate(size_t begin, size_t end) const {
+  for (uint32_t i = 0; i < devices_; ++i) {
+    const auto at = static_cast<off_t>(i * sizeof(Region) + begin);
+    if (fallocate(descriptor_.get(), 0, at, static_cast<off_t>(end - begin)) == 0) continue;
+    return NoMemory(devices_,
+                    static_cast<uint32_t>((end - std::min(end, offsetof(Region, consumed))) /
+                                          (sizeof(uint64_t) * kDevicesMax)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Arena::Reserve(uint32_t workers) {
+  MutexLock lock(mutex_);
+  if (workers <= reserved_ || !descriptor_.valid()) return absl::OkStatus();
+  // Twice as much each time, so that an island whose workers become known one by one takes few calls.
+  const uint32_t pages = (std::max(workers, 2 * reserved_) + kWorkersOfPage - 1) / kWorkersOfPage;
+  const uint32_t wanted = std::min(kWorkersMax, pages * kWorkersOfPage);
+  constexpr size_t kBytesOfWorker = sizeof(uint64_t) * kDevicesMax;
+  const size_t begin = offsetof(Region, consumed);
+  GANGWAY_RETURN_IF_ERROR(
+      Allocate(begin + reserved_ * kBytesOfWorker, begin + wanted * kBytesOfWorker));
+  reserved_ = wanted;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::shared_ptr<Arena>> Arena::Map(FileDescriptor descriptor, uint32_t devices) {
@@ -142,7 +177,8 @@ absl::StatusOr<std::shared_ptr<Arena>> Arena::Map(FileDescriptor descriptor, uin
     return absl::InvalidArgumentError(absl::StrCat(
         "a descriptor that is not of the collectives' memory of ", devices, " devices"));
   }
-  return MapAs(std::move(descriptor), devices, PROT_READ, MAP_SHARED);
+  // The mapping stays without the descriptor, and an island may have more workers than a process may have files.
+  return MapAs(descriptor.get(), FileDescriptor(), devices, PROT_READ, MAP_SHARED);
 }
 
 Arena::~Arena() {

@@ -73,10 +73,12 @@ struct Region {
   // Gangs up to this one have failed on this device, so what they showed in the heap may be something else by now.
   std::atomic<uint64_t> hidden;
   alignas(64) std::array<Header, kSlots> headers;
-  // By peer number: the sequence of the last message of that device that this one has read.
-  alignas(64) std::array<std::atomic<uint64_t>, size_t{kWorkersMax} * kDevicesMax> consumed;
   alignas(4096) std::array<std::array<std::byte, kMessageBytes>, kSlots> data;
+  // By peer number: the sequence of the last message of that device that this one has read. An arena has pages for the
+  // workers that are known (Arena::Reserve).
+  alignas(4096) std::array<std::atomic<uint64_t>, size_t{kWorkersMax} * kDevicesMax> consumed;
 };
+static_assert(sizeof(Region::consumed) == wire::kCollectiveReadsBytes);
 
 // Writes the device's message with this sequence number into its slot: from the constructor on, readers do not take the
 // slot for what it was; from Publish on, they find the new message.
@@ -117,15 +119,20 @@ class ReadableHeap {
 
 class Arena {
  public:
-  // This worker's own. RESOURCE_EXHAUSTED: the system has no memory for it; the text has the sizes.
+  // This worker's own, which other processes may map. RESOURCE_EXHAUSTED: the system has no memory for it; the text has
+  // the sizes.
   static absl::StatusOr<std::shared_ptr<Arena>> Create(uint32_t devices);
+  // Makes sure, in one that was created, that it has memory for what its devices read of the island's first workers,
+  // which is 512 bytes for each of its devices and each of these workers. RESOURCE_EXHAUSTED as Create.
+  absl::Status Reserve(uint32_t workers) GANGWAY_EXCLUDES(mutex_);
   // Another worker's, for reading. INVALID_ARGUMENT: not an arena for so many devices.
   static absl::StatusOr<std::shared_ptr<Arena>> Map(FileDescriptor descriptor, uint32_t devices);
   // Of the same worker; null: none. A heap takes memory for as long as anyone maps it, so who drops that of a worker
   // that has ended gives its memory back, once no collective reads it. Any thread.
   void SetHeap(std::shared_ptr<const ReadableHeap> heap) GANGWAY_EXCLUDES(mutex_);
   std::shared_ptr<const ReadableHeap> heap() const GANGWAY_EXCLUDES(mutex_);
-  // Of this process alone (peer.h: Mirror). RESOURCE_EXHAUSTED as Create, but its pages are used only once written.
+  // Of this process alone: a mirror (peer.h), or that of a worker that shares no memory. RESOURCE_EXHAUSTED as Create,
+  // but its pages are used only once written.
   static absl::StatusOr<std::shared_ptr<Arena>> Anonymous(uint32_t devices);
   ~Arena();
   Arena(const Arena&) = delete;
@@ -136,8 +143,10 @@ class Arena {
   // To members of this worker. Not of a mapped one.
   Shown& shown(uint32_t device) const { return shown_[device]; }
   uint32_t devices() const { return devices_; }
-  size_t bytes() const { return devices_ * sizeof(Region); }
-  int descriptor() const { return descriptor_.get(); }
+  size_t bytes() const { return devices_ * sizeof(Region); }  // of addresses
+  // Of memory, once there is some for what is read of so many workers.
+  static size_t MemoryFor(uint32_t devices, uint32_t workers);
+  int descriptor() const { return descriptor_.get(); }  // only of a created one
 
   // All that this process has, of any kind: what must not grow.
   static size_t count() { return count_.load(std::memory_order_relaxed); }
@@ -150,9 +159,12 @@ class Arena {
         shown_(std::make_unique<Shown[]>(devices)) {
     count_.fetch_add(1, std::memory_order_relaxed);
   }
-  static absl::StatusOr<std::shared_ptr<Arena>> MapAs(FileDescriptor descriptor, uint32_t devices,
-                                                      int access, int flags);
+  // `kept`: what descriptor() gives.
+  static absl::StatusOr<std::shared_ptr<Arena>> MapAs(int file, FileDescriptor kept,
+                                                      uint32_t devices, int access, int flags);
   static absl::Status CheckDevices(uint32_t devices);
+  // Of each region, the pages of these bytes of it.
+  absl::Status Allocate(size_t begin, size_t end) const;
 
   static inline std::atomic<size_t> count_ = 0;
 
@@ -162,6 +174,7 @@ class Arena {
   const std::unique_ptr<Shown[]> shown_;
   mutable Mutex mutex_;
   std::shared_ptr<const ReadableHeap> heap_ GANGWAY_GUARDED_BY(mutex_);
+  uint32_t reserved_ GANGWAY_GUARDED_BY(mutex_) = 0;  // workers
 };
 
 }  // namespace gangway::collective

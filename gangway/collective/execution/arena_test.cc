@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <memory>
@@ -46,6 +47,27 @@ TEST(Arena, RejectsWhatIsNotOne) {
   EXPECT_TRUE(absl::IsInvalidArgument(
       Arena::Map(FileDescriptor(open("/dev/zero", O_RDWR | O_CLOEXEC)), 2).status()));
   EXPECT_TRUE(absl::IsInvalidArgument(Arena::Create(kDevicesMax + 1).status()));
+}
+
+// What is counted is the file's: pages that were never asked for are none.
+TEST(Arena, HasMemoryForTheWorkersThatAreKnown) {
+  constexpr uint32_t kDevices = 3;
+  const auto arena = *Arena::Create(kDevices);
+  const auto memory = [&] {
+    struct stat file{};
+    EXPECT_EQ(fstat(arena->descriptor(), &file), 0);
+    return static_cast<size_t>(file.st_blocks) * 512;
+  };
+  EXPECT_EQ(memory(), Arena::MemoryFor(kDevices, 0));
+  for (const auto& [workers, reserved] :
+       std::vector<std::pair<uint32_t, uint32_t>>{{2, 8}, {8, 8}, {9, 16}, {33, 40}, {41, 80}}) {
+    ASSERT_TRUE(arena->Reserve(workers).ok());
+    EXPECT_EQ(memory(), Arena::MemoryFor(kDevices, reserved)) << workers << " workers";
+  }
+  ASSERT_TRUE(arena->Reserve(kWorkersMax).ok());
+  EXPECT_EQ(memory(), arena->bytes());
+  // The budget of a worker with four devices in an island of 1,024 workers: slots, headers, and words of reads.
+  EXPECT_EQ(Arena::MemoryFor(4, 1024), size_t{4} * ((1024 + 4 + 512) << 10));
 }
 
 }  // namespace

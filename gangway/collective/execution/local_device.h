@@ -58,7 +58,7 @@ class LocalDevice {
   Shown& shown() { return arena_->shown(index_); }
   SentMessages& sent() { return sent_; }
   UnsaidReads& reads() { return reads_; }
-  SleepRecord& sleep() { return sleep_; }
+  SleepRecord& sleep_record() { return sleep_; }
   // The devices that meet this one in a gang that is queued here.
   void SetMembers(uint64_t order, std::shared_ptr<const PeerDevices> members) {
     gangs_.SetMembers(order, std::move(members));

@@ -83,8 +83,8 @@ void BM_ScalarAllReduce(benchmark::State& state) {
 }
 BENCHMARK(BM_ScalarAllReduce)->UseRealTime()->Unit(benchmark::kMicrosecond);
 
-// What a gang costs each device beside its collectives: it is entered and left, and its member is known to the runtime's
-// calls meanwhile. Nobody waits for the device.
+// What a gang costs each device beside its collectives: it is entered and left, and its member is known to the
+// runtime's calls. No member waits for the device.
 void BM_Entry(benchmark::State& state) {
   const auto plan = ScalarSum();
   auto arena = Arena::Create(kDevices);

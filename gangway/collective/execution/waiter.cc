@@ -47,14 +47,14 @@ absl::Status Waiter::AwaitAsleep(const PeerDevice& device, const Awaited& awaite
 
 absl::Status Waiter::Asleep(const PeerDevice& device, const std::optional<Awaited>& awaited,
                             absl::FunctionRef<absl::Status()> body) {
-  device_->sleep().Begin({.launch = launch_,
+  device_->sleep_record().Begin({.launch = launch_,
                           .number = number_,
                           .round = round_,
                           .device = device,
                           .awaited = awaited});
   device_->reads().Say();
   absl::Status status = body();
-  device_->sleep().End();
+  device_->sleep_record().End();
   return status;
 }
 
@@ -65,7 +65,7 @@ absl::Status Waiter::Sleep(const PeerDevice& device, Deed deed, absl::FunctionRe
   bool is_woken = true, has_ended = false, is_long = false;
   while (true) {
     const uint32_t seen = pulse.load(std::memory_order_seq_cst);
-    const bool is_asked = device_->sleep().is_asked();  // before it looks
+    const bool is_asked = device_->sleep_record().is_asked();  // before it looks
     if (ready()) {
       if (!is_woken) device_->NoteOverslept();
       return absl::OkStatus();
@@ -82,7 +82,7 @@ absl::Status Waiter::Sleep(const PeerDevice& device, Deed deed, absl::FunctionRe
       has_ended = true;
       continue;  // perhaps it came right before that
     }
-    if (is_asked) device_->sleep().Answer(device_->region());
+    if (is_asked) device_->sleep_record().Answer(device_->region());
     const Clock::duration waited = Clock::now() - began;
     if (waited >= LocalDevice::kLongWait && !std::exchange(is_long, true))
       device_->NoteLongWait(launch_->gang().ordinal);

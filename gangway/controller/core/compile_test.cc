@@ -215,10 +215,10 @@ class LargeIslandTest : public ControllerTest {
 };
 
 TEST_F(LargeIslandTest, ProgramsThatCommunicateOverWorkersBeyondTheLimitsAreRefusedByName) {
-  EXPECT_EQ(Compiled(5, {DeviceOf(1), DeviceOf(255)}, true), "");
-  EXPECT_THAT(Compiled(6, {DeviceOf(1), DeviceOf(256)}, true),
-              AllOf(HasSubstr("island0/worker256"), HasSubstr("first 256 workers")));
-  EXPECT_EQ(Compiled(7, {DeviceOf(1), DeviceOf(256)}, false), "") << "it does not communicate";
+  EXPECT_EQ(Compiled(5, {DeviceOf(1), DeviceOf(1023)}, true), "");
+  EXPECT_THAT(Compiled(6, {DeviceOf(1), DeviceOf(1024)}, true),
+              AllOf(HasSubstr("island0/worker1024"), HasSubstr("first 1024 workers")));
+  EXPECT_EQ(Compiled(7, {DeviceOf(1), DeviceOf(1024)}, false), "") << "it does not communicate";
   EXPECT_THAT(Compiled(8, {0, DeviceOf(1)}, true),
               AllOf(HasSubstr("island0/worker0, which has 65 devices"),
                     HasSubstr("at most 64 devices each")));

@@ -69,8 +69,10 @@ CollectivePeers::~CollectivePeers() {
 absl::Status CollectivePeers::Begin() {
   if (arena_ != nullptr) return absl::OkStatus();
   const auto devices = static_cast<uint32_t>(options_.identity.device_count);
+  // Memory that no other worker maps is used page by page.
   GANGWAY_ASSIGN_OR_RETURN(std::shared_ptr<collective::Arena> arena,
-                           collective::Arena::Create(devices));
+                           mailbox_ != nullptr ? collective::Arena::Create(devices)
+                                               : collective::Arena::Anonymous(devices));
   if (mailbox_ != nullptr) {
     GANGWAY_ASSIGN_OR_RETURN(poller_, options_.loop->poller());
     watch_ = poller_->NextId();
@@ -111,6 +113,9 @@ void CollectivePeers::Know(const wire::Worker& worker) {
     return member.promise->Set(absl::UnimplementedError(absl::StrCat(
         "collectives of an island with more than ", collective::kWorkersMax, " workers")));
   }
+  // Before a member looks where this worker's devices say what they have read.
+  if (const absl::Status reserved = arena_->Reserve(worker.index() + 1); !reserved.ok())
+    return member.promise->Set(reserved);
   if (worker.incarnation() == options_.identity.incarnation.number()) {
     return member.promise->Set(
         std::make_shared<collective::Peer>(options_.identity.name, worker.index(), arena_));

@@ -215,7 +215,8 @@ TEST_F(WorkerCollectivesTest, ALoadWithoutMemoryForCollectivesFailsWithSizesAndT
   std::signal(SIGXFSZ, handler);
   EXPECT_EQ(failure.code(), static_cast<int>(absl::StatusCode::kResourceExhausted));
   EXPECT_THAT(failure.message(), HasSubstr("collectives of 1 devices: they need "));
-  EXPECT_THAT(failure.message(), HasSubstr(absl::StrCat(arena_->bytes(), " bytes, ")));
+  EXPECT_THAT(failure.message(),
+              HasSubstr(absl::StrCat(collective::Arena::MemoryFor(1, 0), " bytes, ")));
   EXPECT_EQ(failure.worker(), "island0/worker0");
   MakeInput();
   LaunchNode(2, kProgram, {kInput}, {11}, 2);  // one that was sent before the scheduler knew
@@ -237,7 +238,7 @@ TEST_F(WorkerCollectivesTest, AnIslandLargerThanRegionsCanNameIsRefusedByName) {
   ReleaseAt(2, 5);
   const wire::Failure failure = WaitDone(2);
   EXPECT_EQ(failure.code(), static_cast<int>(absl::StatusCode::kUnimplemented));
-  EXPECT_THAT(failure.message(), HasSubstr("more than 256 workers"));
+  EXPECT_THAT(failure.message(), HasSubstr("more than 1024 workers"));
 }
 
 // A broken or hostile peer: what it sends is not memory that a worker could read without a signal.
