@@ -4,6 +4,7 @@
 #ifndef GANGWAY_FRONTDOOR_PJRT_ARRAY_H_
 #define GANGWAY_FRONTDOOR_PJRT_ARRAY_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -65,7 +66,7 @@ class Array {
 class Shard {
  public:
   Shard(std::shared_ptr<Array> array, uint32_t index) : array_(std::move(array)), index_(index) {}
-  ~Shard() { array_->drops().Shard(name(), array_->shard_count()); }
+  ~Shard() { array_->drops().Shard(name(), array_->shard_count(), is_gathered_); }
   Shard(const Shard&) = delete;
   Shard& operator=(const Shard&) = delete;
 
@@ -73,9 +74,13 @@ class Shard {
   uint32_t index() const { return index_; }
   ShardOf name() const { return {array_->handle(), index_}; }
 
+  // An array of the cache has it from now on.
+  void NoteGathered() { is_gathered_.store(true, std::memory_order_relaxed); }
+
  private:
   const std::shared_ptr<Array> array_;
   const uint32_t index_;
+  std::atomic<bool> is_gathered_{false};
 };
 
 // Waits until the session has room for another operation (TM-2), so that a script which dispatches far ahead is slowed

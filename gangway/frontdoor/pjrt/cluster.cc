@@ -78,6 +78,22 @@ void AddDevice(const DeviceInfo& info, PJRT_Client& client) {
   client.topology.devices.push_back(&description);
 }
 
+std::vector<GatheredArray> Gather(const PJRT_Client& client,
+                                  std::vector<std::vector<ShardOf>> lists) {
+  std::vector<GatheredArray> arrays;
+  std::vector<Client::Regrouped> regrouped;
+  for (std::vector<ShardOf>& shards : lists) {
+    const ArrayHandle handle = client.session->NewArrayHandle();
+    regrouped.push_back({.array = handle, .shards = std::move(shards)});
+    arrays.emplace_back(new ArrayHandle(handle), [drops = client.drops](const ArrayHandle* last) {
+      const std::unique_ptr<const ArrayHandle> dropped(last);
+      drops->Array(*dropped);
+    });
+  }
+  client.session->Regroup(std::move(regrouped));
+  return arrays;
+}
+
 }  // namespace
 
 PJRT_Device* FindDevice(const PJRT_Client& client, int64_t id) {
@@ -87,24 +103,35 @@ PJRT_Device* FindDevice(const PJRT_Client& client, int64_t id) {
   return found == client.devices.end() ? nullptr : *found;
 }
 
+std::unique_ptr<PJRT_Client> NewClient(std::unique_ptr<Client> session) {
+  auto client = std::make_unique<PJRT_Client>();
+  client->session = std::move(session);
+  client->gathered = std::make_unique<GatheredCache>(
+      [client = client.get()](std::vector<std::vector<ShardOf>> lists) {
+        return Gather(*client, std::move(lists));
+      });
+  client->drops = std::make_shared<Drops>(client->session.get(), client->gathered.get());
+  const ClusterInfo& cluster = client->session->cluster();
+  client->topology.platform = cluster.platform;
+  client->topology.version = cluster.platform_version;
+  for (const DeviceInfo& info : cluster.devices) AddDevice(info, *client);
+  return client;
+}
+
 absl::Status PluginInitialize(PJRT_Plugin_Initialize_Args&) { return absl::OkStatus(); }
 
 absl::Status ClientCreate(PJRT_Client_Create_Args& args) {
   if (args.num_options > 0) GANGWAY_RETURN_IF_ERROR(Need(args.create_options, "the options"));
   GANGWAY_ASSIGN_OR_RETURN(const ClusterOptions options,
                            ReadOptions({args.create_options, args.num_options}));
-  auto client = std::make_unique<PJRT_Client>();
-  GANGWAY_ASSIGN_OR_RETURN(client->session, FromResult(Connect(options)));
-  client->drops = std::make_shared<Drops>(client->session.get());
+  GANGWAY_ASSIGN_OR_RETURN(std::unique_ptr<Client> session, FromResult(Connect(options)));
+  std::unique_ptr<PJRT_Client> client = NewClient(std::move(session));
   client->session->ServeHostCallbacks(HostFunctionsOfProcess());
   const ClusterInfo& cluster = client->session->cluster();
   if (!cluster.absent.empty()) {
     fprintf(stderr, "gangway: this session starts without %s: see `gangway status`\n",
             absl::StrJoin(cluster.absent, ", ").c_str());
   }
-  client->topology.platform = cluster.platform;
-  client->topology.version = cluster.platform_version;
-  for (const DeviceInfo& info : cluster.devices) AddDevice(info, *client);
   TellAttributes(cluster);
   AddProfiledClient(client.get());
   args.client = client.release();

@@ -17,6 +17,7 @@
 #include "gangway/base/fork.h"
 #include "gangway/client/client.h"
 #include "gangway/frontdoor/pjrt/drops.h"
+#include "gangway/frontdoor/pjrt/gathered_cache.h"
 
 struct PJRT_Memory {
   int id = 0;
@@ -47,6 +48,7 @@ struct PJRT_TopologyDescription {
 struct PJRT_Client {
   const uint64_t fork_generation = gangway::ForkGeneration();
   std::unique_ptr<gangway::Client> session;
+  std::unique_ptr<gangway::pjrt::GatheredCache> gathered;
   std::shared_ptr<gangway::pjrt::Drops> drops;  // of the session
   std::deque<PJRT_Device> device_store;         // by id
   std::deque<PJRT_Memory> memory_store;
@@ -56,6 +58,9 @@ struct PJRT_Client {
 };
 
 namespace gangway::pjrt {
+
+// A client of this session, with its devices.
+std::unique_ptr<PJRT_Client> NewClient(std::unique_ptr<Client> session);
 
 // The device or the memory of a caller's request; the memory's device, if both are given. INVALID_ARGUMENT: neither,
 // they disagree, or they are another client's.

@@ -8,23 +8,37 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "gangway/base/fork.h"
 #include "gangway/base/mutex.h"
 #include "gangway/client/client.h"
+#include "gangway/frontdoor/pjrt/gathered_cache.h"
 
 namespace gangway::pjrt {
 
 class Drops {
  public:
-  explicit Drops(Client* client) : client_(client) {}
+  // Both live until Close.
+  Drops(Client* client, GatheredCache* gathered) : client_(client), gathered_(gathered) {}
   Drops(const Drops&) = delete;
   Drops& operator=(const Drops&) = delete;
 
-  void Shard(const ShardOf& shard, uint32_t shard_count) GANGWAY_EXCLUDES(mutex_) {
+  // `is_gathered`: arrays of the cache may have it; those go as well.
+  void Shard(const ShardOf& shard, uint32_t shard_count, bool is_gathered)
+      GANGWAY_EXCLUDES(mutex_) {
+    if (IsOrphan()) return;
+    std::vector<GatheredArray> views;  // each end takes the lock
+    const MutexLock lock(mutex_);
+    if (client_ == nullptr) return;
+    if (is_gathered) views = gathered_->Forget(shard);
+    client_->DropShard(shard, shard_count);
+  }
+
+  void Array(ArrayHandle array) GANGWAY_EXCLUDES(mutex_) {
     if (IsOrphan()) return;
     const MutexLock lock(mutex_);
-    if (client_ != nullptr) client_->DropShard(shard, shard_count);
+    if (client_ != nullptr) client_->Drop(std::span<const ArrayHandle>(&array, 1));
   }
 
   void Executable(ExecutableHandle executable) GANGWAY_EXCLUDES(mutex_) {
@@ -46,7 +60,8 @@ class Drops {
 
   const uint64_t fork_generation_ = ForkGeneration();
   Mutex mutex_;
-  Client* client_ GANGWAY_GUARDED_BY(mutex_);
+  Client* client_ GANGWAY_GUARDED_BY(mutex_);  // null: closed
+  GatheredCache* const gathered_;
 };
 
 }  // namespace gangway::pjrt

@@ -1,5 +1,6 @@
 // Calls of compiled programs (executable.h). A call is one operation of the session, whatever its arguments are: those
-// that are all shards of one array, in order, are that array; others are lists of shards.
+// that are all shards of one array, in order, are that array; others are lists of shards, and if a list comes again, an
+// array that is made of it (gathered_cache.h).
 #include <algorithm>
 #include <span>
 #include <utility>
@@ -28,7 +29,9 @@ constexpr char kExecutable[] = "the executable";
 struct Arguments {
   std::vector<ArrayHandle> arrays;  // 0: gathered
   std::vector<GatheredArgument> gathered;
-  std::vector<std::shared_ptr<Shard>> shards;  // which live until the call is submitted
+  // Which live until the call is submitted.
+  std::vector<std::shared_ptr<Shard>> shards;  // by argument, then device
+  std::vector<GatheredArray> made;
 };
 
 // What a call runs, and where.
@@ -81,12 +84,14 @@ class Donated {
 
   absl::StatusOr<std::shared_ptr<Shard>> ShardOf(uint32_t index, size_t device,
                                                  const PJRT_Buffer* buffer) const {
-    if (!first_.empty() && first_[index] != kNone) return taken_[first_[index] + device].shard;
+    if (Has(index)) return taken_[first_[index] + device].shard;
     GANGWAY_RETURN_IF_ERROR(Need(buffer, "an argument"));
     std::shared_ptr<Shard> shard = buffer->Find();
     if (shard == nullptr) return WhyGone(index, buffer);
     return shard;
   }
+
+  bool Has(uint32_t index) const { return !first_.empty() && first_[index] != kNone; }
 
   // They are the cluster's.
   void Submitted() { taken_.clear(); }
@@ -132,16 +137,42 @@ absl::Status AddArgument(const PJRT_LoadedExecutable_Execute_Args& args, const T
                 (i == 0 || &array == &arguments.shards[first]->array());
     arguments.shards.push_back(std::move(shard));
   }
-  if (is_whole) {
-    arguments.arrays.push_back(arguments.shards[first]->array().handle());
-    return absl::OkStatus();
-  }
-  arguments.arrays.push_back(0);
-  GatheredArgument& gathered = arguments.gathered.emplace_back();
-  gathered.index = index;
-  for (size_t i = first; i < arguments.shards.size(); ++i)
-    gathered.shards.push_back(arguments.shards[i]->name());
+  arguments.arrays.push_back(is_whole ? arguments.shards[first]->array().handle() : 0);
   return absl::OkStatus();
+}
+
+// The arguments that are not one array: as the array that was made of their list, or else as the list.
+void NameLists(const PJRT_Client& client, size_t devices, const Donated& donated,
+               Arguments& arguments) {
+  std::vector<uint32_t> indices;  // of these arguments
+  for (uint32_t i = 0; i < arguments.arrays.size(); ++i)
+    if (arguments.arrays[i] == 0) indices.push_back(i);
+  if (indices.empty()) return;
+  std::vector<ShardOf> names;
+  names.reserve(indices.size() * devices);  // which the lists refer to
+  std::vector<GatheredCache::List> lists;
+  for (uint32_t index : indices) {
+    const size_t first = names.size();
+    for (size_t i = 0; i < devices; ++i)
+      names.push_back(arguments.shards[index * devices + i]->name());
+    lists.push_back({.shards = {&names[first], devices}, .is_donated = donated.Has(index)});
+  }
+  // A forked child's lock may never be released.
+  if (client.fork_generation == ForkGeneration()) client.gathered->Name(lists);
+  for (size_t l = 0; l < lists.size(); ++l) {
+    GatheredCache::List& list = lists[l];
+    if (list.array == nullptr) {
+      arguments.gathered.push_back(
+          {.index = indices[l], .shards = {list.shards.begin(), list.shards.end()}});
+      continue;
+    }
+    arguments.arrays[indices[l]] = *list.array;
+    if (list.is_new) {
+      for (size_t i = 0; i < devices; ++i)
+        arguments.shards[indices[l] * devices + i]->NoteGathered();
+    }
+    arguments.made.push_back(std::move(list.array));
+  }
 }
 
 std::vector<uint32_t> KeptOf(const PJRT_LoadedExecutable_Execute_Args& args) {
@@ -225,9 +256,11 @@ absl::Status LoadedExecute(PJRT_LoadedExecutable_Execute_Args& args) {
   Donated donated;
   GANGWAY_RETURN_IF_ERROR(donated.TakeAll(args));
   Arguments arguments;
+  arguments.shards.reserve(args.num_args * args.num_devices);
   for (size_t i = 0; i < args.num_args; ++i)
     GANGWAY_RETURN_IF_ERROR(
         AddArgument(args, target, static_cast<uint32_t>(i), donated, arguments));
+  NameLists(*executable.client, args.num_devices, donated, arguments);
   const auto count = static_cast<uint32_t>(args.num_devices);
   auto over = std::make_shared<Outcome>();  // the end of the call
   std::vector<std::shared_ptr<Array>> results;
