@@ -78,6 +78,12 @@ PJRT_Event* NewEvent(std::shared_ptr<Outcome> outcome) {
 }
 
 PJRT_Event* ReadyEvent(const absl::Status& status) {
+  static const auto& good = *new std::shared_ptr<Outcome>([] {
+    auto outcome = std::make_shared<Outcome>();
+    outcome->Set(absl::OkStatus());
+    return outcome;
+  }());
+  if (status.ok()) return NewEvent(good);
   auto outcome = std::make_shared<Outcome>();
   outcome->Set(status);
   return NewEvent(std::move(outcome));

@@ -65,9 +65,12 @@ std::shared_ptr<HostCopy> HostCopy::Begin(const std::shared_ptr<Shard>& shard,
   if (!IsRowMajor(*shape)) copy->dense_.resize(size);
   copy->shape_ = std::move(shape);
   copy->may_lend_ = place == Place::kLent;
-  if (place == Place::kKnown) copy->Target();
   const std::optional<absl::Status> ready = shard->array().Ready()->Peek();
-  Fetch(copy, shard, kAttempts, ready && ready->ok() && size <= kJoinedBytesMax);
+  const bool may_join = ready && ready->ok() && size <= kJoinedBytesMax;
+  // No worker lends so little. On the client's loop, which would allocate it otherwise, the heap grows by a system call
+  // for each page: only the main thread's grows in larger steps.
+  if (place == Place::kKnown || may_join) copy->Target();
+  Fetch(copy, shard, kAttempts, may_join);
   return copy;
 }
 
@@ -84,6 +87,11 @@ absl::Status HostCopy::Finish() {
   return Arrange(dense, *shape_, target);
 }
 
+void HostCopy::Reject(size_t bytes) {
+  arrived_->Set(absl::InternalError(
+      absl::StrCat("the cluster sent ", bytes, " bytes of a shard of ", shape_->bytes)));
+}
+
 char* HostCopy::bytes() const {
   MutexLock lock(mutex_);
   return bytes_.get();
@@ -91,23 +99,19 @@ char* HostCopy::bytes() const {
 
 void HostCopy::Fetch(const std::shared_ptr<HostCopy>& copy, const std::shared_ptr<Shard>& shard,
                      int attempts, bool may_join) {
-  const size_t size = copy->shape_->bytes;
-  auto wrong = [copy, size](size_t bytes) {
-    copy->arrived_->Set(absl::InternalError(
-        absl::StrCat("the cluster sent ", bytes, " bytes of a shard of ", size)));
-  };
   shard->array().client().Fetch(
       shard->name().array, {shard->index()},
       {.on_data =
-           [copy, wrong, size](size_t, uint64_t at, std::string_view data) {
-             if (at > size || data.size() > size - at) return wrong(at + data.size());
+           [copy](size_t, uint64_t at, std::string_view data) {
+             const size_t size = copy->shape_->bytes;
+             if (at > size || data.size() > size - at) return copy->Reject(at + data.size());
              std::memcpy(copy->Arriving() + at, data.data(), data.size());
            },
        .on_place =
-           [copy, wrong, size](size_t, std::shared_ptr<const char> bytes, size_t count) {
-             if (count != size) return wrong(count);
+           [copy](size_t, std::shared_ptr<const char> bytes, size_t count) {
+             if (count != copy->shape_->bytes) return copy->Reject(count);
              if (!copy->may_lend_ || !copy->dense_.empty()) {
-               std::memcpy(copy->Arriving(), bytes.get(), size);
+               std::memcpy(copy->Arriving(), bytes.get(), count);
                return;
              }
              MutexLock lock(copy->mutex_);

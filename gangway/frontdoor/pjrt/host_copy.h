@@ -40,6 +40,7 @@ class HostCopy {
   char* Target() GANGWAY_EXCLUDES(mutex_);
   char* Arriving() { return dense_.empty() ? Target() : dense_.data(); }
   absl::Status Finish();
+  void Reject(size_t bytes);  // which have come, and are not as many as the shard has
 
   const std::shared_ptr<Outcome> arrived_ = std::make_shared<Outcome>();
   std::shared_ptr<const Shape> shape_;

@@ -71,9 +71,14 @@ absl::StatusOr<Order> FullOrder(const Order& order, size_t rank) {
                                                  " dimensions once"));
 }
 
-bool IsRowMajor(const Shape& shape) {
-  return std::ranges::is_sorted(shape.minor_to_major, std::greater<>());
+bool IsRowMajor(std::span<const int64_t> minor_to_major) {
+  const size_t rank = minor_to_major.size();
+  for (size_t i = 0; i < rank; ++i)
+    if (minor_to_major[i] != static_cast<int64_t>(rank - 1 - i)) return false;
+  return true;
 }
+
+bool IsRowMajor(const Shape& shape) { return IsRowMajor(shape.minor_to_major); }
 
 absl::StatusOr<std::vector<int64_t>> StridesOf(const Shape& shape) {
   GANGWAY_ASSIGN_OR_RETURN(int64_t stride, xla::ElementBytes(shape.element_type));

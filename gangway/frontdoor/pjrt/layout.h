@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -45,6 +46,7 @@ void HideLayouts(std::string& program);
 absl::StatusOr<Order> FullOrder(const Order& order, size_t rank);
 
 Order RowMajorOrder(size_t rank);
+bool IsRowMajor(std::span<const int64_t> minor_to_major);
 bool IsRowMajor(const Shape& shape);
 
 // Byte strides of the shape's order.

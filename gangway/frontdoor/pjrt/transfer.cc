@@ -1,9 +1,12 @@
 // Bytes of buffers: from and to host memory, and to other devices (buffer.h). Uploads and downloads are dense and
 // row-major on the wire; what a caller lays out otherwise is converted here.
+#include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <memory>
 #include <numeric>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -26,9 +29,8 @@ absl::Status IsRowMajor(const PJRT_Buffer_MemoryLayout* layout, const Shape& sha
   if (layout->type == PJRT_Buffer_MemoryLayout_Type_Tiled && layout->tiled.minor_to_major_size > 0)
     GANGWAY_RETURN_IF_ERROR(Need(layout->tiled.minor_to_major, "the layout's list of dimensions"));
   if (layout->type == PJRT_Buffer_MemoryLayout_Type_Tiled && layout->tiled.num_tiles == 0 &&
-      std::ranges::equal(
-          RowMajorOrder(shape.dims.size()),
-          std::span(layout->tiled.minor_to_major, layout->tiled.minor_to_major_size))) {
+      layout->tiled.minor_to_major_size == shape.dims.size() &&
+      IsRowMajor(std::span(layout->tiled.minor_to_major, layout->tiled.minor_to_major_size))) {
     return absl::OkStatus();
   }
   return absl::UnimplementedError("on devices of the cluster arrays are row-major, without tiles");
@@ -145,8 +147,9 @@ absl::Status PushCopy(Client& client, uint64_t upload, const void* bytes, const 
       client.Push(upload, 0, {place.get(), size}, [place] {});
       return absl::OkStatus();
     }
-    auto copy = std::make_shared<const std::string>(data, size);
-    client.Push(upload, 0, *copy, [copy] {});
+    auto copy = std::make_shared_for_overwrite<char[]>(size);
+    std::copy_n(data, size, copy.get());
+    client.Push(upload, 0, {copy.get(), size}, [copy] {});
     return absl::OkStatus();
   }
   const std::string_view from(data - layout.region->zero_offset,
