@@ -78,6 +78,15 @@ void AddDevice(const DeviceInfo& info, PJRT_Client& client) {
   client.topology.devices.push_back(&description);
 }
 
+}  // namespace
+
+PJRT_Device* FindDevice(const PJRT_Client& client, int64_t id) {
+  const auto found =
+      std::find_if(client.devices.begin(), client.devices.end(),
+                   [id](PJRT_Device* device) { return device->description.id == id; });
+  return found == client.devices.end() ? nullptr : *found;
+}
+
 std::vector<GatheredArray> Gather(const PJRT_Client& client,
                                   std::vector<std::vector<ShardOf>> lists) {
   std::vector<GatheredArray> arrays;
@@ -92,15 +101,6 @@ std::vector<GatheredArray> Gather(const PJRT_Client& client,
   }
   client.session->Regroup(std::move(regrouped));
   return arrays;
-}
-
-}  // namespace
-
-PJRT_Device* FindDevice(const PJRT_Client& client, int64_t id) {
-  const auto found =
-      std::find_if(client.devices.begin(), client.devices.end(),
-                   [id](PJRT_Device* device) { return device->description.id == id; });
-  return found == client.devices.end() ? nullptr : *found;
 }
 
 std::unique_ptr<PJRT_Client> NewClient(std::unique_ptr<Client> session) {

@@ -62,6 +62,10 @@ namespace gangway::pjrt {
 // A client of this session, with its devices.
 std::unique_ptr<PJRT_Client> NewClient(std::unique_ptr<Client> session);
 
+// Makes an array of each list of shards (GatheredCache::Gather).
+std::vector<GatheredArray> Gather(const PJRT_Client& client,
+                                  std::vector<std::vector<ShardOf>> lists);
+
 // The device or the memory of a caller's request; the memory's device, if both are given. INVALID_ARGUMENT: neither,
 // they disagree, or they are another client's.
 absl::StatusOr<PJRT_Memory*> MemoryOf(const PJRT_Client* client, PJRT_Device* device,

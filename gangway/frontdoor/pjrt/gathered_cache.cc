@@ -32,6 +32,7 @@ GatheredCache::GatheredCache(Gather gather, const Limits& limits)
     : gather_(std::move(gather)), limits_(limits) {}
 
 void GatheredCache::Name(std::span<List> lists) {
+  if (ForkGeneration() != fork_generation_) return;
   std::vector<GatheredArray> evicted;  // dropped after the lock
   const MutexLock lock(mutex_);
   ++calls_;

@@ -9,7 +9,8 @@
 // Bounded: a list that no call has named for a while makes room for another one; while all are in use, further lists
 // stay lists. A hash that another one has overwritten makes its list count as new.
 //
-// Threading: any thread. References are dropped without the lock.
+// Threading: any thread. References are dropped without the lock. In a forked child, where the lock may stay locked,
+// all lists stay lists.
 #ifndef GANGWAY_FRONTDOOR_PJRT_GATHERED_CACHE_H_
 #define GANGWAY_FRONTDOOR_PJRT_GATHERED_CACHE_H_
 
@@ -26,6 +27,7 @@
 #include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_map.h"
 
+#include "gangway/base/fork.h"
 #include "gangway/base/mutex.h"
 #include "gangway/client/client.h"
 
@@ -82,6 +84,7 @@ class GatheredCache {
   void Add(uint64_t hash, std::span<const ShardOf> shards) GANGWAY_REQUIRES(mutex_);
   GatheredArray Remove(Entries::iterator entry) GANGWAY_REQUIRES(mutex_);
 
+  const uint64_t fork_generation_ = ForkGeneration();
   const Gather gather_;
   const Limits limits_;
   mutable Mutex mutex_;

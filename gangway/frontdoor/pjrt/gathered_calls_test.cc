@@ -147,6 +147,22 @@ TEST_F(GatheredCallsTest, ADonatedListThatIsNotKnownMakesNoArray) {
   EXPECT_THAT(session_->Take(), ElementsAre("call 0 [0:1.0,2.0] -> 4", "drop 1", "drop 2"));
 }
 
+TEST_F(GatheredCallsTest, AShardThatIsCopiedAgainIsAnArrayToo) {
+  std::unique_ptr<PJRT_Buffer> shard = Buffer(0, NewArray(4), 2);
+  Buffers copies;
+  for (int copy = 0; copy < 3; ++copy) {
+    PJRT_Buffer_CopyToDevice_Args args{
+        .struct_size = sizeof(args), .buffer = shard.get(), .dst_device = client_->devices[1]};
+    ASSERT_TRUE(BufferToDevice(args).ok());
+    copies.emplace_back(args.dst_buffer);
+  }
+  EXPECT_THAT(session_->Take(),
+              ElementsAre("regroup 2=1.2", "copy 2 -> 3 on 1", "drop 2", "regroup 4=1.2",
+                          "copy 4 -> 5 on 1", "copy 4 -> 6 on 1"));
+  shard.reset();
+  EXPECT_THAT(session_->Take(), ElementsAre("drop 1.2", "drop 4"));
+}
+
 TEST_F(GatheredCallsTest, BuffersMayOutliveTheirClient) {
   Buffers x = Uploaded();
   Buffers results;

@@ -157,8 +157,7 @@ void NameLists(const PJRT_Client& client, size_t devices, const Donated& donated
       names.push_back(arguments.shards[index * devices + i]->name());
     lists.push_back({.shards = {&names[first], devices}, .is_donated = donated.Has(index)});
   }
-  // A forked child's lock may never be released.
-  if (client.fork_generation == ForkGeneration()) client.gathered->Name(lists);
+  client.gathered->Name(lists);
   for (size_t l = 0; l < lists.size(); ++l) {
     GatheredCache::List& list = lists[l];
     if (list.array == nullptr) {

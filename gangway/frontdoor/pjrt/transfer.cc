@@ -241,24 +241,31 @@ std::shared_ptr<Outcome> FetchArranged(const Shard& shard, std::shared_ptr<const
                });
 }
 
+// A shard as an array of its own: of the cache if it was copied before, or one to drop after this use.
+GatheredArray ViewOf(const PJRT_Client& client, Shard& shard) {
+  const ShardOf name = shard.name();
+  GatheredCache::List list{.shards = {&name, 1}};
+  client.gathered->Name({&list, 1});
+  if (list.is_new) shard.NoteGathered();
+  if (list.array != nullptr) return std::move(list.array);
+  return std::move(Gather(client, {{name}})[0]);
+}
+
 absl::Status CopyTo(const PJRT_Buffer* source, PJRT_Memory* memory, PJRT_Buffer** result) {
   GANGWAY_ASSIGN_OR_RETURN(const std::shared_ptr<Shard> shard, ShardIn(source));
   GANGWAY_RETURN_IF_ERROR(CheckOwner(source->memory->device->client, memory->device));
-  Client* const client = source->session();
+  const PJRT_Client& cluster = *source->memory->device->client;
+  Client* const client = cluster.session.get();
   AwaitRoom(client);
-  ArrayHandle from = shard->name().array;
-  const bool is_part = shard->array().shard_count() > 1;
-  if (is_part) {
-    from = client->NewArrayHandle();
-    client->Regroup({{.array = from, .shards = {shard->name()}}});
-  }
+  GatheredArray view;
+  if (shard->array().shard_count() > 1) view = ViewOf(cluster, *shard);
+  const ArrayHandle from = view == nullptr ? shard->array().handle() : *view;
   auto produced = std::make_shared<Outcome>();
-  auto copied = std::make_shared<Array>(client, source->memory->device->client->drops,
-                                        client->NewArrayHandle(), 1, produced);
+  auto copied =
+      std::make_shared<Array>(client, cluster.drops, client->NewArrayHandle(), 1, produced);
   client->Copy(std::vector{from}, std::vector{copied->handle()},
                std::vector{static_cast<uint32_t>(memory->device->description.id)}, KindOf(*memory),
                [produced](const absl::Status& status) { produced->Set(status); });
-  if (is_part) client->Drop(std::span<const ArrayHandle>(&from, 1));
   *result = NewBuffer(memory, source->shape, std::move(copied), 0);
   return absl::OkStatus();
 }
