@@ -17,7 +17,7 @@
 namespace gangway::cli {
 namespace {
 
-constexpr std::chrono::seconds kConnectLimit{5};
+constexpr std::chrono::seconds kStartLimit{5};
 
 // Device ids come from the declared topology, never from the order of arrival.
 std::vector<wire::Worker> DeclareWorkers(const ControlPlaneOptions& options) {
@@ -124,18 +124,26 @@ absl::Status ControlPlane::StartController() {
 }
 
 absl::Status ControlPlane::StartSchedulers() {
-  for (uint32_t island = 0; island < options_.islands.size(); ++island) {
-    schedulers_.emplace_back();
-    if (options_.remote_schedulers.contains(island)) continue;
-    scheduler::SchedulerOptions scheduler;
-    scheduler.island = island;
-    scheduler.on_event = options_.on_event;
-    scheduler.on_silent = options_.on_silent;
-    GANGWAY_ASSIGN_OR_RETURN(schedulers_.back(), scheduler::SchedulerService::Connect(
-                                                     &loop_, std::move(scheduler), *local_,
-                                                     kLocalAddress, kConnectLimit));
-  }
-  return absl::OkStatus();
+  auto started = std::make_shared<Answer<bool>>();
+  loop_.Post([this, started] {
+    for (uint32_t island = 0; island < options_.islands.size(); ++island) StartScheduler(island);
+    started->Set(true);
+  });
+  if (started->WaitFor(kStartLimit)) return absl::OkStatus();
+  return absl::DeadlineExceededError("the head's event loop does not run");
+}
+
+// On the loop.
+void ControlPlane::StartScheduler(uint32_t island) {
+  schedulers_.emplace_back();
+  if (options_.remote_schedulers.contains(island)) return;
+  scheduler::SchedulerOptions scheduler;
+  scheduler.island = island;
+  scheduler.on_event = options_.on_event;
+  scheduler.on_silent = options_.on_silent;
+  schedulers_.back() =
+      scheduler::SchedulerService::Host(&loop_, std::move(scheduler), controller_->Terms(island));
+  controller_->Attach(island, schedulers_.back().get());
 }
 
 // One listener for all roles: workers go to their island's scheduler, the rest to the controller.

@@ -1,5 +1,6 @@
-// The control plane: the controller and the schedulers of its islands (except those that are separate processes), over
-// transports that are given. Workers, the compiler, tools and clients connect to the control address.
+// The control plane: the controller and the schedulers of its islands (except those that are separate processes), which
+// call each other. Workers, the compiler, tools and clients connect to the control address, over transports that are
+// given.
 //
 // Threading: one event loop runs all of it. Start and the destructor are called from one thread, which is not that
 // loop's.
@@ -86,6 +87,7 @@ class ControlPlane {
                transport::Transport* network);
   absl::Status StartController();
   absl::Status StartSchedulers();
+  void StartScheduler(uint32_t island);
   absl::Status Listen();
   absl::StatusOr<std::unique_ptr<transport::Endpoint>> Welcome(
       const std::shared_ptr<transport::Link>& link, const wire::Hello& hello);

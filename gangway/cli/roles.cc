@@ -173,7 +173,6 @@ absl::Status ServeIsland(const SchedulerRoleOptions& options, const Access& acce
   scheduler::SchedulerOptions scheduler;
   scheduler.island = options.island;
   scheduler.token = access.token;
-  scheduler.remote = true;
   scheduler.latency_request = options.latency_request;
   scheduler.on_event = [supervised](const std::string& event) {
     spdlog::info("{}", event);

@@ -133,7 +133,8 @@ Counts RunIsolated(uint64_t seed, bool kills) {
   FiberWorld world(seed);
   const absl::Status ended = world.Run(
       [&] {
-        ProcessesOptions options{.islands = {{1, 2}, {1}}, .separate_schedulers = seed % 2 == 1};
+        ProcessesOptions options{.islands = {{1, 2}, {1}}};
+        if (seed % 2 == 1) options.separate_schedulers = {0, 1};
         options.isolates = true;
         options.network.on_send = [&tap](const auto& link, bool to_server, const auto& frame) {
           tap.OnSend(link, to_server, frame);
@@ -154,7 +155,8 @@ Counts RunIsolated(uint64_t seed, bool kills) {
               Processes::WorkerName({1, 0}), Processes::SchedulerName(0),
               Processes::SchedulerName(1)};
           while (kills && !over.WaitFor(milliseconds(random.Between(200, 4000)))) {
-            const std::string& name = names[random.Below(options.separate_schedulers ? 5 : 3)];
+            const std::string& name =
+                names[random.Below(options.separate_schedulers.empty() ? 3 : 5)];
             processes.Kill(name);
           }
         });

@@ -122,7 +122,7 @@ TEST(LargeProgramsTest, AWorkerThatComesBackGetsAllItsPrograms) {
 
 TEST(LargeProgramsTest, ASchedulerThatComesBackGetsAllItsPrograms) {
   ProcessesOptions options = Options();
-  options.separate_schedulers = true;
+  options.separate_schedulers = {0};
   const std::string scheduler = Processes::SchedulerName(0);
   for (uint64_t seed = 1; seed <= 2; ++seed)
     ExpectAllProgramsAgain(seed, options, {scheduler, Processes::WorkerName({0, 0}), scheduler});

@@ -90,7 +90,7 @@ absl::Status Processes::Start() {
   if (!started.ok()) return started;
   AddRole(kCompiler, [this](Life& life) { RunCompiler(life); });
   for (uint32_t island = 0; island < options_.islands.size(); ++island) {
-    if (options_.separate_schedulers)
+    if (options_.separate_schedulers.contains(island))
       AddRole(SchedulerName(island), [this, island](Life& life) { RunScheduler(island, life); });
     for (uint32_t index = 0; index < options_.islands[island].size(); ++index) {
       const WorkerKey key(island, index);
@@ -131,8 +131,7 @@ void Processes::RunHead(Life& life) {
   auto local = transport::NewInprocTransport();
   cli::ControlPlaneOptions options;
   options.islands = options_.islands;
-  for (uint32_t island = 0; options_.separate_schedulers && island < options_.islands.size();
-       ++island)
+  for (uint32_t island : options_.separate_schedulers)
     options.remote_schedulers[island] = SchedulerAddress(island);
   options.budget_bytes = options_.budget_bytes;
   options.isolates = options_.isolates;
@@ -155,7 +154,6 @@ void Processes::RunScheduler(uint32_t island, Life& life) {
   scheduler::SchedulerOptions options;
   options.island = island;
   options.token = kToken;
-  options.remote = true;
   options.on_silent = [this](uint64_t process) { KillSilent(process); };
   options.on_controller_lost = [&life](const absl::Status& why) { life.stop.Stop(why); };
   EventLoop loop("scheduler");
@@ -214,8 +212,9 @@ void Processes::RunWorker(WorkerKey key, Life& life) {
   auto transport = network_.Join(life.name);
   auto timer = std::make_shared<WorldTimer>();
   worker::WorkerOptions options;
-  options.scheduler_address =
-      options_.separate_schedulers ? SchedulerAddress(key.first) : kControlAddress;
+  options.scheduler_address = options_.separate_schedulers.contains(key.first)
+                                  ? SchedulerAddress(key.first)
+                                  : kControlAddress;
   options.token = kToken;
   options.data_listen_address = absl::StrCat(life.name, ":0");
   options.island = key.first;

@@ -11,6 +11,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -28,7 +29,7 @@ namespace gangway::simulation {
 
 struct ProcessesOptions {
   std::vector<std::vector<uint32_t>> islands;  // device count of each worker
-  bool separate_schedulers = false;            // one process per island; otherwise in the head's
+  std::set<uint32_t> separate_schedulers;      // islands; the others' schedulers are in the head
   uint64_t budget_bytes = 0;                   // per device; 0: no limit
   uint64_t staging_bytes = uint64_t{1} << 30;  // of a worker
   std::chrono::milliseconds worker_wait_max{20000}, memory_wait_max{30000};

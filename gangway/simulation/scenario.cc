@@ -287,7 +287,9 @@ Scenario Scenario::FromSeed(uint64_t seed, Trouble trouble) {
     for (uint64_t w = random.Between(trouble == Trouble::kGangs ? 2 : 1, 3); w > 0; --w)
       island.push_back(static_cast<uint32_t>(random.Between(1, 3)));
   }
-  scenario.cluster.separate_schedulers = random.Percent(25);
+  for (uint32_t island = 0; island < islands; ++island) {
+    if (random.Percent(30)) scenario.cluster.separate_schedulers.insert(island);
+  }
   scenario.sessions = static_cast<int>(random.Between(1, 3));
   scenario.ops = static_cast<int>(random.Between(10, 40));
   std::vector<uint64_t> sizes = {1, 2, 2, 2, 7, 1000, 1000, 40000};
@@ -333,10 +335,11 @@ Scenario Scenario::FromSeed(uint64_t seed, Trouble trouble) {
 std::string Scenario::Text() const {
   std::vector<std::string> shape;
   for (const auto& island : cluster.islands) shape.push_back(absl::StrJoin(island, ","));
+  const std::string separate = absl::StrJoin(cluster.separate_schedulers, ",");
   return absl::StrCat("islands ", absl::StrJoin(shape, " | "), ", ", sessions, " sessions of ", ops,
                       " operations, ", elements, " elements, budget ", cluster.budget_bytes,
                       ", staging ", cluster.staging_bytes,
-                      cluster.separate_schedulers ? ", separate schedulers" : "",
+                      separate.empty() ? "" : ", separate schedulers of ", separate,
                       spans ? ", programs over workers" : "", plants ? ", planted failures" : "",
                       ", ", faults.count, " faults");
 }

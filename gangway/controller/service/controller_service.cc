@@ -135,77 +135,6 @@ wire::Frame ControllerService::NewReply() const {
   return reply;
 }
 
-absl::Status ControllerService::WelcomeScheduler(const std::shared_ptr<transport::Link>& link,
-                                                 const wire::Hello& hello, uint64_t key) {
-  const uint32_t index = hello.worker().island();
-  if (index >= islands_.size()) {
-    return absl::InvalidArgumentError(absl::StrCat("island ", index, " is not declared: there are ",
-                                                   islands_.size(), ", from 0"));
-  }
-  IslandLink& island = islands_[index];
-  if (!island.link) return RegisterScheduler(index, link, hello, key);
-  if (!island.remote) {
-    return absl::AlreadyExistsError(
-        absl::StrCat("island ", index,
-                     " already has a scheduler: it runs in the controller's process. Declare a "
-                     "scheduler in the cluster's file to run it separately."));
-  }
-  if (island.newcomer) {
-    return absl::AlreadyExistsError(
-        absl::StrCat("another process already waits to become the scheduler of island ", index,
-                     ": start one process per declared scheduler"));
-  }
-  // The incumbent's next message, or its end, decides. It may be the newcomer's own earlier link, whose reset this
-  // process did not see.
-  island.newcomer = link;
-  island.newcomer_hello = hello;
-  island.newcomer_key = key;
-  return absl::OkStatus();
-}
-
-absl::Status ControllerService::RegisterScheduler(uint32_t index,
-                                                  const std::shared_ptr<transport::Link>& link,
-                                                  const wire::Hello& hello, uint64_t key) {
-  IslandLink& island = islands_[index];
-  wire::Frame reply = NewReply();
-  reply.mutable_hello_reply()->set_data_key(options_.data_key);
-  *reply.mutable_hello_reply()->mutable_island() = options_.terms;
-  core_.FillTerms(index, *reply.mutable_hello_reply()->mutable_island());
-  GANGWAY_RETURN_IF_ERROR(link->Send(std::move(reply)));
-  island.link = link;
-  island.sender = NewSender(link);
-  island.key = key;
-  island.process_id = hello.process_id();
-  island.heard = Clock::now();
-  if (!island.remote) return absl::OkStatus();
-  Say(absl::StrCat("island", index, "/scheduler is up (pid ", hello.process_id(), ")"));
-  Step(SchedulerUp{index, hello.process_id()});
-  return absl::OkStatus();
-}
-
-void ControllerService::AdmitScheduler(uint32_t index) {
-  IslandLink& island = islands_[index];
-  if (!island.newcomer) return;
-  const auto link = std::exchange(island.newcomer, nullptr);
-  const absl::Status status =
-      RegisterScheduler(index, link, island.newcomer_hello, island.newcomer_key);
-  if (!status.ok()) link->Close(status);
-}
-
-void ControllerService::RefuseScheduler(uint32_t index) {
-  IslandLink& island = islands_[index];
-  const auto link = std::exchange(island.newcomer, nullptr);
-  const absl::Status why = absl::AlreadyExistsError(
-      absl::StrCat("island ", index, " already has a scheduler: process ", island.process_id,
-                   ", whose heartbeats arrive. End that process first."));
-  Say(absl::StrCat("a second process (pid ", island.newcomer_hello.process_id(), ") claimed island",
-                   index, "/scheduler and was rejected"));
-  wire::Frame reply;
-  *reply.mutable_hello_reply()->mutable_failure() = wire::ToFailure(why);
-  (void)link->Send(std::move(reply));  // closing either way
-  link->Close(why);
-}
-
 // How long a client waits for missing workers. A controller that has just started gives them the time to register.
 std::chrono::milliseconds ControllerService::AbsenceMax(Clock::time_point now,
                                                         const Seen& seen) const {
@@ -337,64 +266,10 @@ void ControllerService::OnClientBeat(SessionId session, const wire::Heartbeat& b
   (void)it->second.sender->SendNow(std::move(frame));  // on_closed reports a closed link
 }
 
-// Null if another link has replaced this one.
-ControllerService::IslandLink* ControllerService::FindIsland(uint64_t key) {
-  auto it = std::find_if(islands_.begin(), islands_.end(), [key](const IslandLink& island) {
-    return island.link && island.key == key;
-  });
-  return it == islands_.end() ? nullptr : &*it;
-}
-
-void ControllerService::OnSchedulerFrame(uint32_t island, wire::Frame& frame) {
-  islands_[island].heard = Clock::now();
-  if (islands_[island].newcomer) RefuseScheduler(island);
-  if (frame.has_report_batch()) {
-    bool workers_changed = false;
-    for (const wire::Report& report : frame.report_batch().reports()) {
-      if (report.has_usage()) OnUsage(island, report.usage());
-      workers_changed |= report.has_worker_state();
-    }
-    Step(FromScheduler{island, std::move(*frame.mutable_report_batch())});
-    if (workers_changed) WelcomeClients();
-  } else if (frame.has_trace_reply()) {
-    OnTraceReply(std::move(frame));
-  } else if (frame.has_why_reply()) {
-    OnWhyReply(island, *frame.mutable_why_reply());
-  }
-}
-
-// Drops the unsent items, too: the core knows what the next scheduler needs.
-void ControllerService::OnSchedulerClosed(uint32_t index, const absl::Status& why) {
-  IslandLink& island = islands_[index];
-  island.link.reset();
-  island.sender.reset();
-  island.batch.Clear();
-  Say(absl::StrCat("island", index, "/scheduler is gone: ", why.message()));
-  Step(SchedulerDown{index, std::string(why.message())});
-  AdmitScheduler(index);
-}
-
 void ControllerService::OnPulse(Clock::time_point now, Clock::duration stood_still) {
   WatchCompilers(now, stood_still);
   heap_.OnBeat();
-  for (uint32_t index = 0; index < islands_.size(); ++index) {
-    IslandLink& island = islands_[index];
-    if (!island.remote || !island.link) continue;
-    island.heard = Pulse::Later(island.heard, stood_still, now);
-    if (now - island.heard < options_.silence_max) {
-      wire::Frame frame;
-      frame.set_epoch(options_.core.epoch);
-      frame.mutable_heartbeat()->set_time_ns(now.time_since_epoch().count());
-      (void)island.sender->SendNow(std::move(frame));  // on_closed reports a closed link
-      continue;
-    }
-    const absl::Status why = absl::DeadlineExceededError(
-        absl::StrCat("silent for ", options_.silence_max.count(), " ms"));
-    const uint64_t silent = island.process_id;
-    island.link->Close(why);
-    OnSchedulerClosed(index, why);
-    if (options_.on_silent) options_.on_silent(silent);
-  }
+  WatchSchedulers(now, stood_still);
 }
 
 void ControllerService::OnClosed(wire::Role role, uint64_t key, const absl::Status& why) {
@@ -441,7 +316,7 @@ void ControllerService::Probe(StatusQuery asked) {
   const uint64_t probe = next_key_++;
   StatusQuery& query = queries_[probe] = std::move(asked);
   for (IslandLink& island : islands_) {
-    if (!island.link) continue;
+    if (!island.is_up()) continue;
     ++query.missing;
     island.batch.add_items()->set_probe(probe);
   }

@@ -1,4 +1,6 @@
-// The controller around controller/core: links to clients, schedulers, the compiler and tools.
+// The controller around controller/core: links to clients, schedulers, the compiler and tools. Schedulers of this
+// process have no links: at the end of each round of the loop, the controller and they run in turns until neither has
+// anything for the other.
 //
 // Threading: everything runs on the given event loop, which outlives this object. The output of one
 // loop round leaves as one batch per link, which PacedSender cuts where it is large.
@@ -31,6 +33,7 @@
 #include "gangway/transport/handshake/handshake.h"
 #include "gangway/transport/paced_sender.h"
 #include "gangway/transport/transport.h"
+#include "gangway/wire/island_port.h"
 
 namespace gangway::controller {
 
@@ -64,6 +67,12 @@ class ControllerService {
   absl::StatusOr<std::unique_ptr<transport::Endpoint>> Welcome(
       const std::shared_ptr<transport::Link>& link, const wire::Hello& hello);
 
+  // Runs the scheduler of an island that is not remote, from now on. It is not owned, and is used on the loop only. Its
+  // round ends come after this object's. On the loop.
+  void Attach(uint32_t island, wire::IslandPort* scheduler);
+  // What a scheduler of the island is told. On the loop.
+  wire::HelloReply Terms(uint32_t island) const;
+
   // Rejects all new work, and calls `done` once nothing runs and clients have had 500 ms to read
   // their last answers. On the loop; at most once.
   void DrainAll(std::function<void()> done);
@@ -84,11 +93,13 @@ class ControllerService {
     std::shared_ptr<const std::string> bytes;
     size_t islands_left = 0;  // that have not been sent its Unload
   };
+  // The scheduler of an island.
   struct IslandLink {
+    wire::IslandPort* here = nullptr;  // in this process: it has no link
     std::shared_ptr<transport::Link> link;
     std::unique_ptr<transport::PacedSender> sender;  // on `link`
     uint64_t key = 0;                                // of the link
-    bool remote = false;                             // the scheduler runs in its own process
+    bool remote = false;                             // it runs in its own process
     uint64_t process_id = 0;
     Clock::time_point heard;
     wire::IslandBatch batch;  // items of this round, or since the link was missing
@@ -96,6 +107,8 @@ class ControllerService {
     std::shared_ptr<transport::Link> newcomer;
     wire::Hello newcomer_hello;
     uint64_t newcomer_key = 0;
+
+    bool is_up() const { return here != nullptr || link != nullptr; }
   };
   struct CompilerLink {
     std::shared_ptr<transport::Link> link;
@@ -136,17 +149,24 @@ class ControllerService {
     wire::WhyReply reply;
   };
 
+  // schedulers.cc
+  wire::Frame NewTerms(uint32_t island) const;
+  void Exchange();
+  bool ExchangeWith(uint32_t index);
+  void Ask(IslandLink& island, const wire::Frame& question);
   absl::Status WelcomeScheduler(const std::shared_ptr<transport::Link>& link,
                                 const wire::Hello& hello, uint64_t key);
   absl::Status RegisterScheduler(uint32_t island, const std::shared_ptr<transport::Link>& link,
                                  const wire::Hello& hello, uint64_t key);
   void AdmitScheduler(uint32_t island);
   void RefuseScheduler(uint32_t island);
-  wire::Frame NewReply() const;
   IslandLink* FindIsland(uint64_t key);
+  void OnSchedulerFrame(uint32_t island, wire::Frame& frame);
+  void OnSchedulerClosed(uint32_t island, const absl::Status& why);
+  void WatchSchedulers(Clock::time_point now, Clock::duration stood_still);
+  wire::Frame NewReply() const;
   void OnFrame(wire::Role role, uint64_t key, wire::Frame& frame);
   void OnClientBeat(SessionId session, const wire::Heartbeat& beat);
-  void OnSchedulerFrame(uint32_t island, wire::Frame& frame);
   void OnWritable(wire::Role role, uint64_t key);
   std::unique_ptr<transport::PacedSender> NewSender(
       const std::shared_ptr<transport::Link>& link,
@@ -156,7 +176,6 @@ class ControllerService {
   void PlaceProgram(uint32_t island, wire::IslandItem& item);
   std::shared_ptr<const std::string> ProgramOf(const wire::Load& load) const;
   void DropUnloaded();
-  void OnSchedulerClosed(uint32_t island, const absl::Status& why);
   void OnPulse(Clock::time_point now, Clock::duration stood_still);
   absl::Status WelcomeCompiler(const std::shared_ptr<transport::Link>& link,
                                const wire::Hello& hello, uint64_t key);

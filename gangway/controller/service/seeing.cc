@@ -39,7 +39,7 @@ void ControllerService::Trace(TraceQuery asked) {
   for (const auto& worker : status.workers())
     query.missing.insert(WorkerName(worker.state().worker()));
   for (IslandLink& island : islands_) {
-    if (island.link) (void)island.link->Send(frame);
+    Ask(island, frame);
     if (!island.remote) continue;
     query.missing.insert(
         wire::SchedulerTraceName(static_cast<uint32_t>(&island - islands_.data())));
@@ -102,11 +102,10 @@ void ControllerService::OnWhyRequest(uint64_t tool, wire::WhyRequest request) {
   if (all) ExplainClients(query.reply);
   for (uint32_t island = 0; ask && island < islands_.size(); ++island) {
     query.missing.insert(island);
-    if (!islands_[island].link) continue;
     wire::Frame frame;
     frame.set_epoch(options_.core.epoch);
     *frame.mutable_why_request() = request;
-    (void)islands_[island].link->Send(std::move(frame));  // a missing reply is named
+    Ask(islands_[island], frame);
   }
   loop_->PostAt(Clock::now() + kWhyLimit, [this, alive = alive_, probe] {
     if (*alive) FinishWhy(probe);

@@ -1,4 +1,5 @@
 // The part of controller_service.h that sends: batches at the end of each round, and the executables that they load.
+#include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <string>
@@ -12,13 +13,14 @@
 namespace gangway::controller {
 
 void ControllerService::Flush() {
+  Exchange();
   for (IslandLink& island : islands_) {
     if (island.batch.items().empty() || !island.link) continue;
     wire::Frame frame;
     frame.mutable_island_batch()->Swap(&island.batch);
-    transport::PacedSender::ProgramOf program_of;
-    if (island.remote) program_of = [this](const wire::Load& load) { return ProgramOf(load); };
-    AfterSend(island, island.sender->Send(std::move(frame), program_of));
+    AfterSend(island, island.sender->Send(std::move(frame), [this](const wire::Load& load) {
+      return ProgramOf(load);
+    }));
   }
   std::vector<SessionId> slow;
   for (auto& [session, client] : clients_) {
@@ -31,6 +33,10 @@ void ControllerService::Flush() {
   DropUnloaded();
   for (SessionId session : slow) EndSlowClient(session);
   CloseEnded();
+  const bool left = std::any_of(islands_.begin(), islands_.end(), [](const IslandLink& island) {
+    return island.is_up() && !island.batch.items().empty();
+  });
+  if (left) loop_->Post([] {});  // of a session that ended here: another round
 }
 
 // A client that does not read ends its session (TM-2).
@@ -82,7 +88,7 @@ void ControllerService::CloseEnded() {
   }
 }
 
-// A Load for a scheduler of this process gets its executable here, and another one when it is sent.
+// A Load for a scheduler of this process gets its executable here; one for a link, when it is sent.
 void ControllerService::PlaceProgram(uint32_t island, wire::IslandItem& item) {
   for (uint64_t executable : item.unload().executables()) unloaded_.emplace_back(executable);
   if (item.has_load() && !islands_[island].remote) item.mutable_load()->set_serialized(compiled_);

@@ -5,12 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "gangway/base/answer.h"
 #include "gangway/base/clock.h"
 #include "gangway/base/status.h"
-#include "gangway/base/thread.h"
 #include "gangway/base/trace.h"
-#include "gangway/transport/server_role.h"
 #include "gangway/wire/failure.h"
 #include "gangway/wire/trace.h"
 #include "gangway/wire/version.h"
@@ -89,54 +86,27 @@ absl::StatusOr<std::unique_ptr<SchedulerService>> SchedulerService::Connect(
     EventLoop* loop, SchedulerOptions options, transport::Transport& controller,
     const std::string& address, std::chrono::milliseconds limit) {
   std::unique_ptr<SchedulerService> service(new SchedulerService(loop, std::move(options)));
-  auto answer = std::make_shared<Answer<absl::Status>>();
-  service->on_answer_ = [answer](const absl::Status& status) { answer->Set(status); };
-  transport::LinkEvents events;
-  events.executor = loop;
-  events.on_frame = [raw = service.get(), alive = service->alive_](wire::Frame frame) {
-    if (*alive) raw->OnControllerFrame(std::move(frame));
-  };
-  events.on_closed = [raw = service.get(), alive = service->alive_](const absl::Status& why) {
-    if (*alive) raw->OnControllerClosed(why);
-  };
-  events.on_writable = [raw = service.get(), alive = service->alive_] {
-    if (*alive && raw->controller_sender_) raw->AfterReports(raw->controller_sender_->OnWritable());
-  };
-  auto link = controller.Connect(address, transport::JoinPieces(std::move(events)), limit,
-                                 transport::kBatchLink);
-  absl::Status status = link.status();
-  if (status.ok()) status = transport::CheckControls((*link)->peer(), address);
-  if (status.ok()) {
-    loop->Post([raw = service.get(), kept = *link] { raw->SetController(kept); });
-    status = (*link)->Send(service->Introduce());
-  }
-  if (status.ok()) {
-    status = answer->WaitFor(limit).value_or(
-        absl::DeadlineExceededError("the controller did not answer the scheduler"));
-  }
+  SchedulerService* const raw = service.get();
+  raw->controller_ = std::make_unique<ControllerLink>(
+      loop,
+      ControllerLink::Options{.island = raw->options_.island,
+                              .token = raw->options_.token,
+                              .silence_max = raw->options_.controller_silence_max},
+      ControllerLink::Events{
+          .on_terms = [raw](const wire::HelloReply& terms) { raw->Begin(terms); },
+          .on_frame = [raw](wire::Frame& frame) { raw->OnControllerFrame(frame); },
+          .on_lost = [raw](const absl::Status& why) { raw->OnControllerLost(why); }});
+  absl::Status status = raw->controller_->Connect(controller, address, limit);
   if (status.ok()) return service;
   loop->Post([unused = std::shared_ptr(std::move(service))] {});  // the loop may still use it
   return status;
 }
 
-void SchedulerService::SetController(std::shared_ptr<transport::Link> link) {
-  controller_ = std::move(link);
-  controller_sender_ = std::make_unique<transport::PacedSender>(
-      controller_, [this](wire::Frame& frame) { frame.set_epoch(epoch_); },
-      transport::PacedSender::Options());
-}
-
-wire::Frame SchedulerService::Introduce() const {
-  wire::Frame frame;
-  wire::Hello* hello = frame.mutable_hello();
-  hello->set_protocol_version(wire::kProtocolVersion);
-  hello->set_build_version(wire::kBuildVersion);
-  hello->set_role(wire::ROLE_SCHEDULER);
-  hello->set_name(wire::SchedulerTraceName(options_.island));
-  hello->set_process_id(ProcessId());
-  hello->set_token(options_.token);
-  hello->mutable_worker()->set_island(options_.island);
-  return frame;
+std::unique_ptr<SchedulerService> SchedulerService::Host(EventLoop* loop, SchedulerOptions options,
+                                                         const wire::HelloReply& terms) {
+  std::unique_ptr<SchedulerService> service(new SchedulerService(loop, std::move(options)));
+  service->Begin(terms);
+  return service;
 }
 
 void SchedulerService::Begin(const wire::HelloReply& reply) {
@@ -167,22 +137,11 @@ void SchedulerService::Begin(const wire::HelloReply& reply) {
   loop_->AddRoundEnd([this, alive = alive_] {
     if (*alive) Flush();
   });
-  controller_heard_ = Clock::now();
   pulse_ = std::make_unique<Pulse>(
       loop_, [this](Clock::time_point now, Clock::duration still) { OnPulse(now, still); });
 }
 
-void SchedulerService::OnControllerFrame(wire::Frame frame) {
-  controller_heard_ = Clock::now();
-  if (auto answer = std::exchange(on_answer_, nullptr)) {
-    if (!frame.has_hello_reply())
-      return answer(absl::InternalError("the controller's first frame is not a reply to Hello"));
-    if (frame.hello_reply().has_failure())
-      return answer(wire::ToStatus(frame.hello_reply().failure()));
-    Begin(frame.hello_reply());
-    return answer(absl::OkStatus());
-  }
-  if (!island_) return;
+void SchedulerService::OnControllerFrame(wire::Frame& frame) {
   if (frame.has_island_batch()) {
     KeepPrograms(*frame.mutable_island_batch());
     for (const wire::IslandItem& item : frame.island_batch().items())
@@ -191,6 +150,12 @@ void SchedulerService::OnControllerFrame(wire::Frame frame) {
   }
   if (frame.has_why_request()) OnWhyRequest(frame.why_request());
   if (frame.has_trace_request()) OnTraceRequest(frame.trace_request());
+}
+
+std::vector<wire::Frame> SchedulerService::Give() {
+  std::vector<wire::Frame> frames = std::exchange(answers_, {});
+  if (!reports_.reports().empty()) frames.emplace_back().mutable_report_batch()->Swap(&reports_);
+  return frames;
 }
 
 void SchedulerService::KeepPrograms(wire::IslandBatch& batch) {
@@ -206,14 +171,9 @@ std::shared_ptr<const std::string> SchedulerService::ProgramOf(const wire::Load&
   return found == programs_.end() ? nullptr : found->second;
 }
 
-void SchedulerService::OnControllerClosed(const absl::Status& why) {
-  if (auto answer = std::exchange(on_answer_, nullptr)) {
-    answer(absl::UnavailableError(absl::StrCat("the controller closed the link: ", why.message())));
-  } else if (std::exchange(controller_, nullptr) && island_) {  // else it has rejected this
-    controller_sender_.reset();
-    Say(absl::StrCat("the link to the controller closed: ", why.message()));
-    if (options_.on_controller_lost) options_.on_controller_lost(why);
-  }
+void SchedulerService::OnControllerLost(const absl::Status& why) {
+  Say(absl::StrCat("the link to the controller closed: ", why.message()));
+  if (options_.on_controller_lost) options_.on_controller_lost(why);
 }
 
 std::vector<Time> SchedulerService::Heard() const {
@@ -224,10 +184,9 @@ std::vector<Time> SchedulerService::Heard() const {
 
 void SchedulerService::OnWhyRequest(const wire::WhyRequest& request) {
   wire::Frame frame;
-  frame.set_epoch(epoch_);
   frame.mutable_why_reply()->set_probe(request.probe());
   island_->Explain(request, Clock::now(), Heard(), *frame.mutable_why_reply());
-  if (controller_) (void)controller_->Send(std::move(frame));  // a missing reply is named
+  AnswerController(std::move(frame));
 }
 
 // Forwards the request to the workers, and sends this process's own records unless the asker shares
@@ -241,9 +200,17 @@ void SchedulerService::OnTraceRequest(const wire::TraceRequest& request) {
     *frame.mutable_trace_request() = request;
     (void)worker.link->Send(std::move(frame));  // a missing reply is named
   }
-  if (request.asker() == TraceProcess() || !controller_) return;
+  if (request.asker() == TraceProcess()) return;
   for (wire::Frame& reply : wire::TraceFrames(request, wire::SchedulerTraceName(options_.island)))
-    (void)controller_->Send(std::move(reply));
+    AnswerController(std::move(reply));
+}
+
+void SchedulerService::AnswerController(wire::Frame frame) {
+  if (controller_) {
+    controller_->SendAnswer(std::move(frame));
+  } else {
+    answers_.push_back(std::move(frame));
+  }
 }
 
 absl::StatusOr<std::unique_ptr<transport::Endpoint>> SchedulerService::Welcome(
@@ -365,7 +332,7 @@ void SchedulerService::OnWorkerFrame(uint32_t worker, Incarnation incarnation, w
     state.told = tells;
     Step(WorkerBeat{worker, incarnation, std::move(*frame.mutable_heartbeat()), Heard()});
   }
-  if (frame.has_trace_reply() && controller_) (void)controller_->Send(frame);
+  if (frame.has_trace_reply()) return AnswerController(std::move(frame));
   if (!frame.has_report_batch()) return;
   for (const wire::Report& report : frame.report_batch().reports()) {
     if (!report.has_ending()) continue;
@@ -420,7 +387,7 @@ void SchedulerService::ReplaceWorker(const WorkerDown& down) {
 }
 
 void SchedulerService::OnPulse(Clock::time_point now, Clock::duration stood_still) {
-  WatchController(now, stood_still);
+  if (controller_) controller_->OnPulse(now, stood_still);
   for (uint32_t worker = 0; worker < workers_.size(); ++worker) {
     WorkerLink& state = workers_[worker];
     state.heard = Pulse::Later(state.heard, stood_still, now);
@@ -433,21 +400,6 @@ void SchedulerService::OnPulse(Clock::time_point now, Clock::duration stood_stil
     OnWorkerClosed(worker, state.incarnation, why);  // may admit another process
     if (options_.on_silent) options_.on_silent(silent);
   }
-}
-
-void SchedulerService::WatchController(Clock::time_point now, Clock::duration stood_still) {
-  if (!options_.remote || !controller_) return;
-  controller_heard_ = Pulse::Later(controller_heard_, stood_still, now);
-  if (now - controller_heard_ >= options_.controller_silence_max) {
-    const absl::Status why = absl::DeadlineExceededError(
-        absl::StrCat("silent for ", options_.controller_silence_max.count(), " ms"));
-    controller_->Close(why);
-    return OnControllerClosed(why);
-  }
-  wire::Frame frame;
-  frame.set_epoch(epoch_);
-  frame.mutable_heartbeat()->set_time_ns(now.time_since_epoch().count());
-  (void)controller_->Send(std::move(frame));  // on_closed reports a closed link
 }
 
 void SchedulerService::Beat(const WorkerLink& worker) {
@@ -501,10 +453,9 @@ void SchedulerService::Flush() {
   to_flush_.clear();
   for (ExecutableId executable : unloaded_) programs_.erase(executable);
   unloaded_.clear();
-  if (reports_.reports().empty() || !controller_) return;
-  wire::Frame frame;
-  frame.mutable_report_batch()->Swap(&reports_);
-  AfterReports(controller_sender_->Send(std::move(frame)));
+  if (reports_.reports().empty()) return;
+  if (controller_) return controller_->SendReports(reports_);
+  loop_->Post([] {});  // of a link that closed here: the controller takes them in the next round
 }
 
 void SchedulerService::OnWorkerWritable(uint32_t index, Incarnation incarnation) {
@@ -519,13 +470,6 @@ void SchedulerService::AfterSend(uint32_t index, const absl::Status& sent) {
   WorkerLink& worker = workers_[index];
   worker.link->Close(sent);
   OnWorkerClosed(index, worker.incarnation, sent);
-}
-
-// Lost reports cannot be resent.
-void SchedulerService::AfterReports(const absl::Status& sent) {
-  if (sent.ok() || !controller_) return;
-  controller_->Close(sent);
-  OnControllerClosed(sent);
 }
 
 void SchedulerService::Say(const std::string& event) {
