@@ -4,14 +4,17 @@ lost, and that nothing stays behind. The suite of test_jax.py runs through the p
 
 from __future__ import annotations
 
+import contextlib
 import os
+import pathlib
+import re
 import signal
 import subprocess
 from collections.abc import Iterator
 
 import pytest
 from faultlib import Console
-from harness import ROOT, Cluster, run_client
+from harness import ROOT, Cluster, run_client, wait_for
 
 LOST_S = 15  # a dead controller is noticed at once; the rest is for busy machines
 
@@ -103,6 +106,30 @@ def test_a_script_may_run_far_ahead_TM_2(console: Console) -> None:
     console.do("f = jax.jit(lambda x: x + 1); x = jax.device_put(np.float32(0))")
     console.do("for _ in range(40000): x = f(x)", 60)
     assert console.do("result = float(x)", 60) == 40000
+
+
+def devices_threads_slept(pid: int) -> int:
+    """How often the threads of a worker's devices have slept, by the kernel's count."""
+    slept = 0
+    for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+            if re.fullmatch(r"device\d+\n", (task / "comm").read_text()):
+                status = (task / "status").read_text()
+                slept += int(status.split("\nvoluntary_ctxt_switches:")[1].split()[0])
+    return slept
+
+
+def test_a_short_call_wakes_no_thread_of_a_device(cluster: Cluster, console: Console) -> None:
+    """Once the worker knows that it is short. On a busy machine a call takes long now and then."""
+    worker = cluster.workers()[0]["pid"]
+    console.do("f = jax.jit(lambda x: x + 1); x = f(np.ones(4, np.float32)); x.block_until_ready()")
+
+    def wakes_few() -> bool:
+        before = devices_threads_slept(worker)
+        console.do("for _ in range(300): f(x).block_until_ready()", 30)
+        return devices_threads_slept(worker) - before < 15
+
+    wait_for("300 calls on the worker's loop", wakes_few, 60)
 
 
 def test_nothing_is_left(cluster: Cluster) -> None:

@@ -3,9 +3,9 @@
 // buffers whose contents are still pending.
 //
 // Threading: every method may be called from any thread. The caller must keep two rules:
-//   * One thread per device calls Executable::ExecuteOn, and does nothing else. Where
+//   * One thread at a time calls Executable::ExecuteOn for a device. Where
 //     Capabilities::executes_inline is set, a small program runs inside ExecuteOn, so a collective
-//     in it blocks that thread until the peers arrive.
+//     in it blocks that thread until the peers arrive: such a thread does nothing else.
 //   * At most Capabilities::inflight_max executes per device are between ExecuteOn and their
 //     on_complete. A further execute blocks its caller until one finishes; a caller that also fills
 //     placeholders then deadlocks.

@@ -46,6 +46,24 @@ void DeviceThread::Recheck() {
   changed_.NotifyOne();
 }
 
+bool DeviceThread::Borrow() {
+  MutexLock lock(mutex_);
+  const bool is_idle = user_ == User::kNone && queue_.empty() && at_gate_.empty() && inside_ == 0 &&
+                       executes_->count() == 0;
+  if (stopping_ || !is_idle) return false;
+  user_ = User::kBorrower;
+  return true;
+}
+
+void DeviceThread::GiveBack() {
+  {
+    MutexLock lock(mutex_);
+    user_ = User::kNone;
+    if (queue_.empty() && !stopping_) return;
+  }
+  changed_.NotifyAll();
+}
+
 bool DeviceThread::MayEnter(const Task& task) const {
   return inside_ == 0 || task.follows == last_entered_;
 }
@@ -65,6 +83,8 @@ bool DeviceThread::Waits(const Task& task, bool first) const {
 }
 
 DeviceThread::Work DeviceThread::Take() {
+  if (user_ == User::kThread) user_ = User::kNone;  // its last task has ended
+  if (user_ == User::kBorrower) return nullptr;
   size_t next = 0;
   while (next < at_gate_.size() && Waits(at_gate_[next], next == 0)) ++next;
   while (next == at_gate_.size() && !queue_.empty()) {
@@ -75,6 +95,7 @@ DeviceThread::Work DeviceThread::Take() {
   if (next == at_gate_.size()) return nullptr;
   Task task = std::move(at_gate_[next]);
   at_gate_.erase(at_gate_.begin() + static_cast<std::ptrdiff_t>(next));
+  user_ = User::kThread;
   return Enter(std::move(task));
 }
 
@@ -107,7 +128,9 @@ bool DeviceThread::Stop(Clock::time_point deadline) {
   dropped.swap(queue_);
   dropped_at_gate.swap(at_gate_);
   changed_.NotifyAll();
-  return changed_.WaitUntil(mutex_, deadline, [this]() GANGWAY_NO_ANALYSIS { return ended_; });
+  return changed_.WaitUntil(mutex_, deadline, [this]() GANGWAY_NO_ANALYSIS {
+    return ended_ && user_ != User::kBorrower;
+  });
 }
 
 void DeviceThread::Run() {

@@ -1,7 +1,8 @@
-// The only thread that touches a local device's buffers and calls ExecuteOn. Gangs run in the order of Post (GS-1),
+// The thread that touches a local device's buffers and calls ExecuteOn. Gangs run in the order of Post (GS-1),
 // other tasks too, unless gangs before them wait at the gate (Turn). A program may run inside ExecuteOn and wait there
 // for its peers, so the thread does nothing else: no bytes, no messages. A task may wait for slots and for the
 // in-flight limit; only earlier work can end these waits (GS-4), so they end. The wait at the gate has a limit (TM-1).
+// While the device is idle, another thread may borrow it, so one thread at a time uses it.
 #ifndef GANGWAY_WORKER_SERVICE_DEVICE_THREAD_H_
 #define GANGWAY_WORKER_SERVICE_DEVICE_THREAD_H_
 
@@ -60,10 +61,15 @@ class DeviceThread {
   // read was settled by anything but a task of this thread.
   void Recheck() GANGWAY_EXCLUDES(mutex_);
 
+  // Thread-safe. If nothing is queued, running or in flight on the device, lends it to the caller, which may then do
+  // there what a gang's task does. Tasks that are posted wait until GiveBack.
+  [[nodiscard]] bool Borrow() GANGWAY_EXCLUDES(mutex_);
+  void GiveBack() GANGWAY_EXCLUDES(mutex_);
+
   const std::shared_ptr<InFlight>& executes() const { return executes_; }
 
-  // Bracket a call of the device runtime, on the thread itself. A StuckWatch that polls call()
-  // detects a call that does not return.
+  // Bracket a call of the device runtime, on the thread itself or one that has borrowed the device. A StuckWatch that
+  // polls call() detects a call that does not return.
   void BeginCall(Ordinal gang) {
     call_gang_.store(gang, std::memory_order_relaxed);
     calls_.fetch_add(1, std::memory_order_release);
@@ -80,18 +86,19 @@ class DeviceThread {
     return {count, call_gang_.load(std::memory_order_relaxed), executes_->count()};
   }
 
-  // Drops the queue and ends the thread. False: a task is stuck and the thread still runs at
-  // `deadline`; then only ending the process helps.
+  // Drops the queue and ends the thread. False: at `deadline`, a task is stuck and the thread still runs, or the device
+  // is still borrowed; then only ending the process helps.
   [[nodiscard]] bool Stop(Clock::time_point deadline) GANGWAY_EXCLUDES(mutex_);
 
  private:
   using Work = std::function<void()>;
+  enum class User { kNone, kThread, kBorrower };
 
   void Run() GANGWAY_EXCLUDES(mutex_);
   bool MayEnter(const Task& task) const GANGWAY_REQUIRES(mutex_);
   // `first`: no task before it waits.
   bool Waits(const Task& task, bool first) const GANGWAY_REQUIRES(mutex_);
-  // Takes the next task that can run off its queue; null if none can.
+  // Takes the next task that can run off its queue; null if none can. Called by what runs the tasks.
   Work Take() GANGWAY_REQUIRES(mutex_);
   Work Enter(Task task) GANGWAY_REQUIRES(mutex_);
   // When the head of the gate's queue stops waiting; a day from now if nothing is in the queue.
@@ -108,6 +115,7 @@ class DeviceThread {
   int inside_ GANGWAY_GUARDED_BY(mutex_) = 0;                // gangs of kGangAlone in the device
   Ordinal last_entered_ GANGWAY_GUARDED_BY(mutex_);          // of them
   Clock::time_point gate_moved_ GANGWAY_GUARDED_BY(mutex_);  // the last time one entered or left
+  User user_ GANGWAY_GUARDED_BY(mutex_) = User::kNone;
   bool stopping_ GANGWAY_GUARDED_BY(mutex_) = false;
   bool ended_ GANGWAY_GUARDED_BY(mutex_) = false;
   Thread thread_;  // last: starts when all other members exist

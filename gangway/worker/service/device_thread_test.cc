@@ -7,6 +7,7 @@
 #include <atomic>
 #include <future>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -46,6 +47,14 @@ class DeviceThreadTest : public testing::Test {
     reached.get_future().wait();
     MutexLock lock(mutex_);
     return ran_;
+  }
+
+  // The thread notices the end of its last task a moment later.
+  void BorrowSoon() {
+    const auto deadline = Clock::now() + seconds(10);
+    bool is_lent = false;
+    while (!is_lent && Clock::now() < deadline) is_lent = thread_.Borrow();
+    ASSERT_TRUE(is_lent);
   }
 
   void Note(const std::string& name) {
@@ -190,6 +199,56 @@ TEST(DeviceThreadGateTest, AGangWaitsAtTheGateNoLongerThanItsLimit_TM_1) {
   post(19, third);
   EXPECT_TRUE(third.get_future().get().ok());
   EXPECT_TRUE(thread.Stop(Clock::now() + seconds(5)));
+}
+
+TEST_F(DeviceThreadTest, ADeviceThatHasWorkIsNotLent_GS_1) {
+  std::promise<void> begun, end;
+  std::shared_future<void> may_end(end.get_future());
+  thread_.Post({.run = [&begun, may_end](const absl::Status&) {
+    begun.set_value();
+    may_end.wait();
+  }});
+  begun.get_future().wait();
+  EXPECT_FALSE(thread_.Borrow()) << "a task runs";
+  Post("gang 1", Turn::kGang);
+  EXPECT_FALSE(thread_.Borrow()) << "a task is queued";
+  end.set_value();
+  EXPECT_THAT(Ran(), ElementsAre("gang 1"));
+  BorrowSoon();
+  thread_.GiveBack();
+  ASSERT_TRUE(thread_.executes()->Begin(Clock::now()));
+  EXPECT_FALSE(thread_.Borrow()) << "a program is in flight";
+  thread_.executes()->End();
+  Post("alone 1", Turn::kGangAlone);
+  EXPECT_THAT(Ran(), ElementsAre("gang 1", "alone 1"));
+  EXPECT_FALSE(thread_.Borrow()) << "a gang is alone in the device";
+  Post("gang that waits at the gate", Turn::kGangAlone);
+  EXPECT_FALSE(thread_.Borrow());
+  thread_.Leave();
+  EXPECT_EQ(Ran().back(), "gang that waits at the gate");
+  thread_.Leave();
+  BorrowSoon();
+  thread_.GiveBack();
+}
+
+TEST_F(DeviceThreadTest, TasksWaitWhileTheDeviceIsBorrowed) {
+  BorrowSoon();
+  EXPECT_FALSE(thread_.Borrow()) << "twice";
+  Post("gang 1", Turn::kGang);
+  thread_.Recheck();
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // it would run at once
+  Note("borrower");
+  thread_.GiveBack();
+  EXPECT_THAT(Ran(), ElementsAre("borrower", "gang 1"));
+}
+
+TEST(DeviceThreadStopTest, ABorrowedDeviceHasNotEnded) {
+  DeviceThread thread("device", 4, std::chrono::minutes(10));
+  ASSERT_TRUE(thread.Borrow());
+  EXPECT_FALSE(thread.Stop(Clock::now() + std::chrono::milliseconds(20)));
+  thread.GiveBack();
+  EXPECT_TRUE(thread.Stop(Clock::now() + seconds(5)));
+  EXPECT_FALSE(thread.Borrow()) << "it has stopped";
 }
 
 TEST_F(DeviceThreadTest, AStopDropsWhatWaitsAtTheGate) {

@@ -23,6 +23,7 @@
 #include "gangway/device/device.h"
 #include "gangway/wire/wire.pb.h"
 #include "gangway/worker/service/device_thread.h"
+#include "gangway/worker/service/short_launches.h"
 
 namespace gangway::worker {
 
@@ -37,6 +38,8 @@ class ExecutableSlot {
     // Of a program whose collectives are Gangway's own, else null; and where its positions run.
     std::shared_ptr<const collective::Plan> plan;
     std::vector<DeviceId> places;
+    bool may_run_on_loop =
+        false;  // if it is short: it waits for nothing, and its time does not depend on its data
   };
   explicit ExecutableSlot(Traits traits) : traits_(std::move(traits)) {}
 
@@ -47,6 +50,8 @@ class ExecutableSlot {
   const std::optional<wire::Positions>& asks() const { return traits_.asks; }
   const std::shared_ptr<const collective::Plan>& plan() const { return traits_.plan; }
   const std::vector<DeviceId>& places() const { return traits_.places; }
+  bool may_run_on_loop() const { return traits_.may_run_on_loop; }
+  LearnedTime& time() { return time_; }
 
   void Set(absl::StatusOr<std::unique_ptr<device::Executable>> executable)
       GANGWAY_EXCLUDES(mutex_) {
@@ -54,6 +59,12 @@ class ExecutableSlot {
     executable_ = std::move(executable);
     set_ = true;
     changed_.NotifyAll();
+  }
+
+  // Whether Wait returns at once.
+  bool is_set() const GANGWAY_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    return set_;
   }
 
   // The result is valid as long as the slot. Errors: the load's own; DEADLINE_EXCEEDED if it is not
@@ -71,7 +82,8 @@ class ExecutableSlot {
 
  private:
   const Traits traits_;
-  Mutex mutex_;
+  LearnedTime time_;
+  mutable Mutex mutex_;
   CondVar changed_;
   bool set_ GANGWAY_GUARDED_BY(mutex_) = false;
   absl::StatusOr<std::unique_ptr<device::Executable>> executable_ GANGWAY_GUARDED_BY(mutex_);

@@ -1,6 +1,7 @@
 // Implementation of fetch_task.h.
 #include "gangway/worker/service/fetch_task.h"
 
+#include <chrono>
 #include <optional>
 #include <utility>
 
@@ -12,6 +13,7 @@ namespace gangway::worker {
 namespace {
 
 constexpr size_t kSharedBytesMin = size_t{64} << 10;  // smaller shards go on the stream
+constexpr std::chrono::microseconds kSmallRead{3};    // about, of one such shard
 
 }  // namespace
 
@@ -29,6 +31,28 @@ void FetchTask::Enqueue() {
         {.run = [self, &part](const absl::Status&) { self->Read(part); },
          .ready = [self, &part] { return part.from->settled(); }});
   }
+}
+
+// Of shards that are small and, most likely, ready: the bytes go out in the loop's round.
+bool FetchTask::RunHere(ShortLaunches& launches) {
+  if (!environment().backend->capabilities().executes_inline ||
+      !launches.MayRun(kSmallRead, parts_.size()))
+    return false;
+  uint64_t bytes = 0;
+  std::vector<int> devices;
+  for (const Part& part : parts_) {
+    if (!part.from->settled()) return false;
+    bytes += part.from->name().bytes;
+    devices.push_back(part.from->name().device);
+  }
+  if (bytes >= kSharedBytesMin || !BorrowDevices(devices)) return false;
+  const Clock::time_point begun = Clock::now();
+  for (const Part& part : parts_) {
+    Read(part);
+    environment().devices[part.from->name().device]->GiveBack();
+  }
+  launches.Spend(Clock::now() - begun);
+  return true;
 }
 
 void FetchTask::Read(const Part& part) {
@@ -59,7 +83,7 @@ void FetchTask::AwaitMemory(const Part& part, size_t size) {
 }
 
 void FetchTask::ReadInto(const Part& part, const std::shared_ptr<device::Buffer>& buffer,
-                         size_t size, StagingMemory::Charge charge, bool on_device_thread) {
+                         size_t size, StagingMemory::Charge charge, bool has_device) {
   std::shared_ptr<FetchedShard> bytes =
       FetchedShard::Make(memory_, std::move(charge), size, kSharedBytesMin);
   if (bytes == nullptr) {
@@ -68,8 +92,8 @@ void FetchTask::ReadInto(const Part& part, const std::shared_ptr<device::Buffer>
                                        " bytes of a shard to fetch; fetch less at once.")));
   }
   auto self = std::static_pointer_cast<FetchTask>(shared_from_this());
-  // A small shard waits for no other thread. Only its device's thread donates it.
-  if (on_device_thread && size < kSharedBytesMin && buffer->CopyToHostNow(bytes->data(), size))
+  // A small shard waits for no other thread. Only a thread that has its device donates it.
+  if (has_device && size < kSharedBytesMin && buffer->CopyToHostNow(bytes->data(), size))
     return send_(part.shard, std::move(bytes),
                  [self, &part](const absl::Status& sent) { self->Sent(part, sent); });
   buffer->CopyToHost(bytes->data(), size, Owed([self, &part, bytes, buffer](absl::Status status) {

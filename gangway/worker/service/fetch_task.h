@@ -1,7 +1,8 @@
 // Reads shards back to the host and hands them to the session's data stream. The reads are issued
-// on the devices' threads, in order, so that a later donation waits for them; the bytes are sent
-// from the event loop. A shard for which there is no host memory now is shared, so that a later donation
-// copies it, and read when its session's turn comes (staging_memory.h).
+// on the devices' threads, in order, so that a later donation waits for them, or on the loop while
+// the devices are idle; the bytes are sent from the event loop. A shard for which there is no host
+// memory now is shared, so that a later donation copies it, and read when its session's turn comes
+// (staging_memory.h).
 #ifndef GANGWAY_WORKER_SERVICE_FETCH_TASK_H_
 #define GANGWAY_WORKER_SERVICE_FETCH_TASK_H_
 
@@ -29,12 +30,13 @@ class FetchTask final : public NodeTask {
             std::vector<Part> parts, FetchedShard::Source memory, Send send);
 
   void Enqueue() override;
+  bool RunHere(ShortLaunches& launches) override;
 
  private:
   void Read(const Part& part);
   void AwaitMemory(const Part& part, size_t size);
   void ReadInto(const Part& part, const std::shared_ptr<device::Buffer>& buffer, size_t size,
-                StagingMemory::Charge charge, bool on_device_thread);
+                StagingMemory::Charge charge, bool has_device);
   void Fail(const Part& part, const absl::Status& status);
   void Sent(const Part& part, const absl::Status& status);
 

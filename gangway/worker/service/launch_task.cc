@@ -62,6 +62,7 @@ LaunchTask::LaunchTask(std::shared_ptr<const TaskEnvironment> environment,
                positions.size() * kPartsPerPosition),
       executable_(std::move(executable)),
       positions_(std::move(positions)),
+      executed_(positions_.size()),
       launch_id_(launch.launch_id),
       callback_depth_(launch.callback_depth),
       members_(executable_->waits_in_runtime() ? positions_.size() : 0),
@@ -75,15 +76,11 @@ LaunchTask::LaunchTask(std::shared_ptr<const TaskEnvironment> environment,
 
 void LaunchTask::Enqueue() {
   auto self = std::static_pointer_cast<LaunchTask>(shared_from_this());
-  const bool alone = executable_->turn() == DeviceThread::Turn::kGangAlone;
   for (const auto& device : collectives_.devices)
     if (device != nullptr) device->Enter(place_);
   if (takes_turn()) environment().arrivals->Add(ordinal(), positions_.size());
   for (Position& position : positions_) {
-    Ordinal follows;
-    for (const auto& argument : position.arguments)
-      follows = std::max(follows, argument->gang_alone());
-    for (const auto& result : position.results) result->SetGangAlone(alone ? ordinal() : follows);
+    const Ordinal follows = NoteFollows(position);
     environment().devices[position.device]->Post(
         {.run = [self,
                  &position](const absl::Status& entry) { self->RunPosition(position, entry); },
@@ -91,6 +88,41 @@ void LaunchTask::Enqueue() {
          .gang = ordinal(),
          .follows = follows});
   }
+}
+
+Ordinal LaunchTask::NoteFollows(const Position& position) const {
+  const bool alone = executable_->turn() == DeviceThread::Turn::kGangAlone;
+  Ordinal follows;
+  for (const auto& argument : position.arguments)
+    follows = std::max(follows, argument->gang_alone());
+  for (const auto& result : position.results) result->SetGangAlone(alone ? ordinal() : follows);
+  return follows;
+}
+
+bool LaunchTask::RunHere(ShortLaunches& launches) {
+  if (!executable_->may_run_on_loop() ||
+      !launches.MayRun(executable_->time().IfShort(), positions_.size()) || !IsReady())
+    return false;
+  std::vector<int> devices;
+  for (const Position& position : positions_) devices.push_back(position.device);
+  if (!BorrowDevices(devices)) return false;
+  const Clock::time_point begun = Clock::now();
+  for (Position& position : positions_) {
+    NoteFollows(position);
+    RunPosition(position, absl::OkStatus());
+    environment().devices[position.device]->GiveBack();
+  }
+  launches.Spend(Clock::now() - begun);
+  return true;
+}
+
+bool LaunchTask::IsReady() const {
+  if (!executable_->is_set()) return false;
+  for (const Position& position : positions_) {
+    for (const auto& argument : position.arguments)
+      if (!argument->settled()) return false;
+  }
+  return true;
 }
 
 void LaunchTask::RunPosition(Position& position, const absl::Status& entry) {
@@ -147,6 +179,7 @@ absl::Status LaunchTask::Execute(Position& position) {
   std::optional<LateArgument> late;
   if (calls_host()) late = MakeLate(position, contents, arguments);
   NoteCall(position);
+  const Clock::time_point begun = Clock::now();
   auto outputs = executable->ExecuteOn(position.device, arguments, options,
                                        Owed([self, place, member, &position](absl::Status status) {
                                          Trace(TraceKind::kExecuteEnd, place, {}, self->ordinal());
@@ -155,6 +188,7 @@ absl::Status LaunchTask::Execute(Position& position) {
                                          self->OnExecuted(position, status);
                                        }));
   NoteReturn(position);
+  if (executed_[IndexOf(position)]) executable_->time().Note(Clock::now() - begun);
   if (!outputs.ok()) {
     if (member != nullptr) member->begun_before = Member::kOutside;
     executes->End();  // a rejected execute runs no callback
@@ -255,6 +289,7 @@ void LaunchTask::FillLate(LateArgument late) {
 
 void LaunchTask::OnExecuted(Position& position, const absl::Status& executed) {
   const int device = position.device;
+  executed_[IndexOf(position)] = true;
   SetStage(position, wire::GangMember::STAGE_ENDED);
   EndCalls(position);
   const absl::Status status = EndOf(executed);

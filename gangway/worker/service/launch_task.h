@@ -45,6 +45,7 @@ class LaunchTask final : public NodeTask, public WatchedGang, public RunningGang
              Collectives collectives);
 
   void Enqueue() override;
+  bool RunHere(ShortLaunches& launches) override;
   // Of a gang whose collectives are Gangway's own, in the order in which all workers run their gangs: before Enqueue,
   // or that it will not run here.
   void SetPlace(uint64_t place) { place_ = place; }
@@ -140,6 +141,10 @@ class LaunchTask final : public NodeTask, public WatchedGang, public RunningGang
   size_t IndexOf(const Position& position) const {
     return static_cast<size_t>(&position - positions_.data());
   }
+  // The last gang that was alone in the device and from which the position's results come, apart from this one.
+  Ordinal NoteFollows(const Position& position) const;
+  // Whether a thread that executes it, on idle devices, waits for nothing.
+  bool IsReady() const;
   void RunPosition(Position& position, const absl::Status& entry);
   absl::Status Execute(Position& position);
   void OnExecuted(Position& position, const absl::Status& executed);
@@ -158,8 +163,9 @@ class LaunchTask final : public NodeTask, public WatchedGang, public RunningGang
   void FailResults(const wire::Failure& failure);
 
   const std::shared_ptr<ExecutableSlot> executable_;
-  std::vector<Position> positions_;  // each used by its device's thread; the slots by all threads
-  std::vector<bool> donated_;        // by argument
+  std::vector<Position> positions_;          // each used by one thread; the slots by all
+  std::vector<bool> donated_;                // by argument
+  std::vector<std::atomic<bool>> executed_;  // by position
   const uint32_t launch_id_;
   const uint32_t callback_depth_;
   std::vector<Member> members_;          // by position; of a gang with collectives of the runtime

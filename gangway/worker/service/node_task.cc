@@ -81,6 +81,15 @@ void NodeTask::Deliver(store::Slot& slot, store::Content content) {
   EndPart();
 }
 
+bool NodeTask::BorrowDevices(const std::vector<int>& devices) const {
+  for (size_t i = 0; i < devices.size(); ++i) {
+    if (environment_->devices[devices[i]]->Borrow()) continue;
+    while (i-- > 0) environment_->devices[devices[i]]->GiveBack();
+    return false;
+  }
+  return true;
+}
+
 void NodeTask::EndPart() {
   NodeEnded ended{.ordinal = ordinal_};
   {

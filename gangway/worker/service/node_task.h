@@ -1,7 +1,7 @@
 // The device-side work of one node, split into parts that end independently. Created on the event
-// loop when the node arrives (DF-2); Enqueue posts the parts to the device threads; the last part
-// to end reports NodeEnded. Closures share ownership of their task, so it may be destroyed on any
-// thread.
+// loop when the node arrives (DF-2); Enqueue posts the parts to the device threads, unless RunHere
+// has done the work; the last part to end reports NodeEnded. Closures share ownership of their task,
+// so it may be destroyed on any thread.
 #ifndef GANGWAY_WORKER_SERVICE_NODE_TASK_H_
 #define GANGWAY_WORKER_SERVICE_NODE_TASK_H_
 
@@ -26,6 +26,7 @@
 #include "gangway/worker/service/gang_watch.h"
 #include "gangway/worker/service/host_calls.h"
 #include "gangway/worker/service/in_flight.h"
+#include "gangway/worker/service/short_launches.h"
 #include "gangway/worker/service/spare_threads.h"
 #include "gangway/worker/service/staging_memory.h"
 
@@ -70,6 +71,9 @@ class NodeTask : public std::enable_shared_from_this<NodeTask> {
 
   // Called once, on the event loop, in the order of the releases.
   virtual void Enqueue() = 0;
+  // Instead of Enqueue: does the work on the calling thread, if it is short, waits for nothing and overtakes nothing.
+  // False: nothing was done.
+  [[nodiscard]] virtual bool RunHere(ShortLaunches& /*launches*/) { return false; }
 
  protected:
   const TaskEnvironment& environment() const { return *environment_; }
@@ -94,6 +98,9 @@ class NodeTask : public std::enable_shared_from_this<NodeTask> {
   void Note(const absl::Status& error, int device) GANGWAY_EXCLUDES(mutex_);
   std::optional<wire::Failure> failure() const GANGWAY_EXCLUDES(mutex_);
   void NoteUnsent(uint32_t shard) GANGWAY_EXCLUDES(mutex_);
+
+  // Of all these devices, or of none (DeviceThread::Borrow).
+  [[nodiscard]] bool BorrowDevices(const std::vector<int>& devices) const;
 
   void EndPart() GANGWAY_EXCLUDES(mutex_);
 

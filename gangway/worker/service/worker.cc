@@ -326,6 +326,7 @@ void BeatUntilStopped(const WorkerOptions& options, WorkerService& service, Cont
     if (auto standing = service.StandingGang(now, options.standing_max))
       return EndFor(*standing, link, stop);
     if (auto request = service.EndRequest()) return EndFor(*request, link, stop);
+    if (service.LoopRunsProgram()) link.Heard();
     link.CheckSilence(options.scheduler_silence_max, options.scheduler_address);
     wire::Frame beat;
     beat.mutable_heartbeat()->set_time_ns(now.time_since_epoch().count());

@@ -10,10 +10,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "gangway/base/clock.h"
-#include "gangway/base/status.h"
 #include "gangway/base/trace.h"
-#include "gangway/collective/execution/plan.h"
-#include "gangway/device/pjrt/position_call.h"
 #include "gangway/wire/callback_limits.h"
 #include "gangway/wire/failure.h"
 #include "gangway/worker/service/copy_task.h"
@@ -25,18 +22,8 @@ namespace {
 
 constexpr std::chrono::seconds kReportInterval{1};
 constexpr std::chrono::seconds kLongGang{1};  // from then on, heartbeats tell what its members do
-constexpr size_t kNamedCollectivesMax = 256;  // of one program
 // Per device. More than one, so that a callback may run programs with callbacks.
 constexpr int kHostCallersMax = wire::kCallbackDepthMax;
-
-// The plan of an executable for one position that has collectives; else null. Leaves the runtime's own part of it.
-absl::StatusOr<std::shared_ptr<const collective::Plan>> TakePlan(LoadExecutable& action) {
-  if (!action.positions) return std::shared_ptr<const collective::Plan>();
-  GANGWAY_ASSIGN_OR_RETURN(collective::Unpacked unpacked,
-                           collective::Unpack(action.serialized, action.places.size()));
-  action.serialized = std::move(unpacked.executable);
-  return std::move(unpacked.plan);
-}
 
 // For shared memory: null where the device runtime has no use for it.
 std::function<std::shared_ptr<void>(std::span<std::byte>)> Pinning(device::Backend& backend) {
@@ -48,16 +35,6 @@ std::function<std::shared_ptr<void>(std::span<std::byte>)> Pinning(device::Backe
                  std::string(pinned.status().message()));
     return nullptr;
   };
-}
-
-// For traces.
-void NameCollectives(ExecutableId executable, const collective::Plan& plan) {
-  for (uint32_t i = 0; i < std::min(plan.size(), kNamedCollectivesMax); ++i) {
-    size_t bytes = 0;
-    for (const size_t operand : plan.at(i).operand_bytes) bytes += operand;
-    NameTrace(TraceNameOf::kCollective, CollectiveNameId(executable, i),
-              absl::StrCat(bytes, " bytes, ", plan.at(i).Name()));
-  }
 }
 
 }  // namespace
@@ -179,6 +156,7 @@ void WorkerService::OpenDevices(const wire::OpenDevices& open) {
   environment->devices = devices_;
   environment->device_ids = {open.devices().begin(), open.devices().end()};
   environment->ended = [this, loop = loop_](NodeEnded event) {
+    if (loop->IsLoopThread() && stepping_) return ended_in_step_.push_back(std::move(event));
     loop->Post([this, event = std::move(event)]() mutable { OnEnded(std::move(event)); });
   };
   environment->member_failed = [this, loop = loop_](MemberFailed event) {
@@ -203,7 +181,18 @@ void WorkerService::OnEnded(NodeEnded event) {
   Step(std::move(event));
 }
 
+// What the actions end is part of the step, so that its reports go with this round's.
 void WorkerService::Step(Event event) {
+  if (stepping_) return StepOnce(std::move(event));
+  stepping_ = true;
+  StepOnce(std::move(event));
+  while (!ended_in_step_.empty()) {
+    for (NodeEnded& ended : std::exchange(ended_in_step_, {})) OnEnded(std::move(ended));
+  }
+  stepping_ = false;
+}
+
+void WorkerService::StepOnce(Event event) {
   std::vector<Action> actions = core_.Step(std::move(event));
   latency_.Set(core_.counts().nodes != 0);
   for (Action& action : actions) {
@@ -333,6 +322,8 @@ void WorkerService::Do(PrepareFetch& action) {
     parts.push_back({FindSlot(part.from, part.device), part.shard});
   auto send = [this, loop = loop_, session = action.session, fetch = action.fetch](
                   uint32_t shard, std::shared_ptr<FetchedShard> bytes, DataStreams::Sent sent) {
+    if (loop->IsLoopThread() && stepping_)
+      return streams_.SendShard(session, fetch, shard, std::move(bytes), std::move(sent));
     loop->Post(
         [this, session, fetch, shard, bytes = std::move(bytes), sent = std::move(sent)]() mutable {
           streams_.SendShard(session, fetch, shard, std::move(bytes), std::move(sent));
@@ -350,7 +341,12 @@ void WorkerService::Do(Run& action) {
     if (launch->second->has_own_collectives()) running_->Add(action.ordinal, launch->second);
   }
   auto task = tasks_.extract(action.ordinal);
-  if (!task.empty()) task.mapped()->Enqueue();
+  if (task.empty()) return;
+  short_launches_.BeginRound(loop_->round());
+  loop_runs_ = true;
+  const bool has_run = task.mapped()->RunHere(short_launches_);
+  loop_runs_ = false;
+  if (!has_run) task.mapped()->Enqueue();
 }
 
 void WorkerService::Do(Discard& action) {
@@ -402,41 +398,6 @@ void WorkerService::Do(DropShards& action) {
     each.second->Empty();
     return true;
   });
-}
-
-void WorkerService::Do(LoadExecutable& action) {
-  const bool alone = action.has_collectives && backend_->capabilities().collectives_block_threads;
-  auto plan = TakePlan(action);
-  // A lack of memory is a failure of the load: launches are refused by name, and a later one loads again.
-  if (plan.ok() && *plan != nullptr)
-    if (absl::Status begun = peers_.Begin(); !begun.ok()) plan = begun;
-  if (plan.ok() && *plan != nullptr) NameCollectives(action.executable, **plan);
-  for (const wire::Worker& member : action.members) peers_.Know(member);
-  auto slot = std::make_shared<ExecutableSlot>(ExecutableSlot::Traits{
-      .name = action.name,
-      .turn = alone ? DeviceThread::Turn::kGangAlone : DeviceThread::Turn::kGang,
-      .has_collectives = action.has_collectives,
-      .host_caller = action.calls_host ? action.session : SessionId(),
-      .asks = device::MayAskPosition(action.serialized) ? action.positions : std::nullopt,
-      .plan = plan.ok() ? *plan : nullptr,
-      .places = std::move(action.places)});
-  executables_[action.executable] = slot;
-  places_.erase(action.executable);
-  loader_.Post([this, slot, failed = plan.status(), action = std::move(action)] {
-    auto executable = failed.ok() ? backend_->Load(action.serialized, action.devices)
-                                  : absl::StatusOr<std::unique_ptr<device::Executable>>(failed);
-    std::optional<wire::Failure> failure;
-    if (!executable.ok()) failure = wire::ToFailure(executable.status());
-    slot->Set(std::move(executable));
-    Post(ExecutableLoaded{action.executable, std::move(failure)});
-  });
-}
-
-void WorkerService::Do(UnloadExecutable& action) {
-  places_.erase(action.executable);
-  auto slot = executables_.extract(action.executable);
-  if (slot.empty()) return;
-  loader_.Post([slot = std::move(slot.mapped())] {});  // freed on the loader's thread
 }
 
 void WorkerService::Do(EndStreams& action) { streams_.EndSession(action.session); }

@@ -7,6 +7,7 @@
 #ifndef GANGWAY_WORKER_SERVICE_WORKER_SERVICE_H_
 #define GANGWAY_WORKER_SERVICE_WORKER_SERVICE_H_
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -40,6 +41,7 @@
 #include "gangway/worker/service/long_waits.h"
 #include "gangway/worker/service/node_task.h"
 #include "gangway/worker/service/running_gangs.h"
+#include "gangway/worker/service/short_launches.h"
 #include "gangway/worker/service/stream_transfers.h"
 
 namespace gangway::worker {
@@ -89,7 +91,9 @@ class WorkerService {
   // For the registration: where this worker takes the collectives' memory of others.
   const wire::DescriptorSocket& collectives_socket() const { return peers_.socket(); }
 
-  // The current call of each device's thread into the device runtime. Any thread.
+  // Whether the loop runs a program, and so can hear nothing. Any thread.
+  bool LoopRunsProgram() const { return loop_runs_; }
+  // The current call for each device into the device runtime. Any thread.
   std::vector<DeviceThread::Call> Calls() const;
   // One host callback per local device that waits for one. Any thread.
   std::map<int, HostCalls::Caller> WaitingForClients() const { return host_calls_->Waiting(); }
@@ -124,6 +128,7 @@ class WorkerService {
   };
 
   void Step(Event event);
+  void StepOnce(Event event);
   void Post(Event event);  // any thread
   void ReportChanges();    // every second: memory use, progress of uploads
   void ReportBroken(SessionId session, const std::string& found);
@@ -196,6 +201,10 @@ class WorkerService {
   };
   std::unordered_map<ExecutableId, KnownPlaces> places_;  // of programs that were launched
   bool leaving_ = false;                                  // the controller sends no new work
+  ShortLaunches short_launches_;
+  std::atomic<bool> loop_runs_ = false;
+  bool stepping_ = false;                 // in Step
+  std::vector<NodeEnded> ended_in_step_;  // by the loop itself
   mutable Mutex end_mutex_;
   std::optional<wire::Failure> end_request_ GANGWAY_GUARDED_BY(end_mutex_);
   wire::ReportBatch usage_reports_;  // of this round, with waits of members

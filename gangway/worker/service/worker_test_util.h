@@ -102,8 +102,7 @@ class WorkerHarness : public testing::Test {
       return control_inbox_.Events(&loop_);
     });
     options.scheduler_address = "scheduler";
-    // The test sends no heartbeats, and may copy for long.
-    options.scheduler_silence_max = 2 * kPatience;
+    options.scheduler_silence_max = silence_max_;
     options.data_listen_address = "worker-data";
     options.device_count = device_count;
     options.open_backend = std::move(open);
@@ -371,6 +370,8 @@ class WorkerHarness : public testing::Test {
   std::thread worker_;
   absl::Status ended_with_;
   int device_count_ = 0;
+  // The test sends no heartbeats, and may copy for long.
+  std::chrono::milliseconds silence_max_ = 2 * kPatience;
   bool welcome_late_ = false;     // the test calls Welcome() itself
   bool isolated_ = false;         // sessions are admitted by the test
   std::vector<SessionId> ended_;  // before this worker started

@@ -1,0 +1,86 @@
+// Loads executables. Part of worker_service.h.
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "gangway/base/status.h"
+#include "gangway/base/trace.h"
+#include "gangway/collective/execution/plan.h"
+#include "gangway/device/pjrt/position_call.h"
+#include "gangway/device/pjrt/serialized_loops.h"
+#include "gangway/wire/failure.h"
+#include "gangway/worker/service/worker_service.h"
+
+namespace gangway::worker {
+namespace {
+
+constexpr size_t kNamedCollectivesMax = 256;  // of one program
+
+// The plan of an executable for one position that has collectives; else null. Leaves the runtime's own part of it.
+absl::StatusOr<std::shared_ptr<const collective::Plan>> TakePlan(LoadExecutable& action) {
+  if (!action.positions) return std::shared_ptr<const collective::Plan>();
+  GANGWAY_ASSIGN_OR_RETURN(collective::Unpacked unpacked,
+                           collective::Unpack(action.serialized, action.places.size()));
+  action.serialized = std::move(unpacked.executable);
+  return std::move(unpacked.plan);
+}
+
+// A program that the runtime runs inside the call, and that waits for nothing. A loop may run for any time, as its data
+// say.
+bool MayRunOnLoop(const LoadExecutable& load, const device::Capabilities& runtime) {
+  return runtime.executes_inline && !runtime.execute_waits_for_arguments && !load.has_collectives &&
+         !load.calls_host && !device::MayLoop(load.serialized);
+}
+
+// For traces.
+void NameCollectives(ExecutableId executable, const collective::Plan& plan) {
+  for (uint32_t i = 0; i < std::min(plan.size(), kNamedCollectivesMax); ++i) {
+    size_t bytes = 0;
+    for (const size_t operand : plan.at(i).operand_bytes) bytes += operand;
+    NameTrace(TraceNameOf::kCollective, CollectiveNameId(executable, i),
+              absl::StrCat(bytes, " bytes, ", plan.at(i).Name()));
+  }
+}
+
+}  // namespace
+
+void WorkerService::Do(LoadExecutable& action) {
+  const bool alone = action.has_collectives && backend_->capabilities().collectives_block_threads;
+  auto plan = TakePlan(action);
+  // A lack of memory is a failure of the load: launches are refused by name, and a later one loads again.
+  if (plan.ok() && *plan != nullptr)
+    if (absl::Status begun = peers_.Begin(); !begun.ok()) plan = begun;
+  if (plan.ok() && *plan != nullptr) NameCollectives(action.executable, **plan);
+  for (const wire::Worker& member : action.members) peers_.Know(member);
+  auto slot = std::make_shared<ExecutableSlot>(ExecutableSlot::Traits{
+      .name = action.name,
+      .turn = alone ? DeviceThread::Turn::kGangAlone : DeviceThread::Turn::kGang,
+      .has_collectives = action.has_collectives,
+      .host_caller = action.calls_host ? action.session : SessionId(),
+      .asks = device::MayAskPosition(action.serialized) ? action.positions : std::nullopt,
+      .plan = plan.ok() ? *plan : nullptr,
+      .places = std::move(action.places),
+      .may_run_on_loop = MayRunOnLoop(action, backend_->capabilities())});
+  executables_[action.executable] = slot;
+  places_.erase(action.executable);
+  loader_.Post([this, slot, failed = plan.status(), action = std::move(action)] {
+    auto executable = failed.ok() ? backend_->Load(action.serialized, action.devices)
+                                  : absl::StatusOr<std::unique_ptr<device::Executable>>(failed);
+    std::optional<wire::Failure> failure;
+    if (!executable.ok()) failure = wire::ToFailure(executable.status());
+    slot->Set(std::move(executable));
+    Post(ExecutableLoaded{action.executable, std::move(failure)});
+  });
+}
+
+void WorkerService::Do(UnloadExecutable& action) {
+  places_.erase(action.executable);
+  auto slot = executables_.extract(action.executable);
+  if (slot.empty()) return;
+  loader_.Post([slot = std::move(slot.mapped())] {});  // freed on the loader's thread
+}
+
+}  // namespace gangway::worker
