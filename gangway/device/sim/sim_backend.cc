@@ -26,6 +26,7 @@ class SimBackendImpl final : public SimBackend {
     capabilities_.platform_version = "gangway simulated accelerator 1";
     capabilities_.api_version = "sim 1";
     capabilities_.inflight_max = options.inflight_max;
+    capabilities_.executes_inline = true;
     capabilities_.collectives_abortable = true;
     capabilities_.collectives_block_threads = options.collectives_block_threads;
     for (int i = 0; i < options.device_count; ++i) {

@@ -3,6 +3,9 @@
 // its members are at the heads of their queues, so two devices that receive two collectives in
 // different orders deadlock, as real devices do.
 //
+// A run that takes no time (cost_us 0), and whose arguments are there, ends inside ExecuteOn if no run is before it: a
+// null device, which costs no thread. Its collectives then block the caller, as those of XLA CPU do.
+//
 // Threading: see device.h. Callbacks run on the timer's thread (virtual time: in Advance) or inside
 // the call. Intended differences from a real device: an execute beyond inflight_max returns
 // RESOURCE_EXHAUSTED at once instead of blocking, so that tests see a window violation; one

@@ -80,6 +80,24 @@ TEST(SimCollectives, APartOfAProgramCallsItsCollectivesInOrder) {
   EXPECT_EQ(failed.Wait().message(), "a member died");
 }
 
+TEST(SimCollectives, AProgramOfNoRoundsRunsWithoutItsCollectives) {
+  auto backend = OpenSim({.device_count = 1});
+  constexpr std::string_view kText =
+      "sim 1\npartitions 2\nall_reduce 0\nrounds 0\ninput 11 1\noutput 11 1\n";
+  const int device = 0;
+  auto executable = backend->Compile({kText, "sim"}, "", {&device, 1});
+  ASSERT_TRUE(executable.ok()) << executable.status().ToString();
+  auto argument = MakeBuffer(*backend, 0, {1});
+  Buffer* pointer = argument->get();
+  int calls = 0;
+  ExecuteOptions options;
+  options.collective = [&calls](int64_t, auto, auto) { return ++calls, absl::OkStatus(); };
+  Waiter ended;
+  ASSERT_TRUE((*executable)->ExecuteOn(0, {&pointer, 1}, options, ended.Callback()).ok());
+  EXPECT_EQ(ended.Wait(), absl::OkStatus());
+  EXPECT_EQ(calls, 0);
+}
+
 TEST(SimCollectives, ARunFailsOnItsDeviceBeforeTheCollectiveOfThatNumber) {
   auto backend = OpenSim({.device_count = 2, .first_device = 6});
   for (int before = 0; before <= 5; ++before) {
@@ -101,6 +119,26 @@ TEST(SimCollectives, ARunFailsOnItsDeviceBeforeTheCollectiveOfThatNumber) {
       EXPECT_EQ(calls, device == 1 ? std::min(before, 4) : 4);
     }
   }
+}
+
+// The virtual time stands still, so a run that needed the timer would not end.
+TEST_F(SimBackendTest, ARunWithoutCostEndsInsideTheCall) {
+  EXPECT_TRUE(backend_->capabilities().executes_inline);
+  auto free = Compile("name free\ninput 11 1\noutput 11 1\n", {0});
+  for (int i = 0; i < 20; ++i) EXPECT_TRUE(Run(*free, 0).done());  // more than the window
+  auto gang = Compile("partitions 2\ncollective\ninput 11 1\noutput 11 1\n", {0, 1});
+  Waiter first = Run(*gang, 0);
+  EXPECT_FALSE(first.done());
+  EXPECT_TRUE(Run(*gang, 1).done());
+  EXPECT_TRUE(first.done());
+  // It waits for its turn behind one that takes time, and the timer ends it.
+  auto step = Compile(kStep, {0});
+  Waiter slow = Run(*step, 0), behind = Run(*free, 0);
+  EXPECT_FALSE(behind.done());
+  timer_->Advance(330);
+  EXPECT_TRUE(slow.done());
+  timer_->Advance(0);
+  EXPECT_TRUE(behind.done());
 }
 
 TEST_F(SimBackendTest, DeviceTimeIsExactAndDevicesRunAtOnce) {
@@ -324,7 +362,7 @@ TEST(SimProgram, RefusesWhatItCannotReadAndNamesTheLine) {
         "sim 1\nall_reduce 1\ninput 8 4\noutput 8 4\n",
         "sim 1\nall_reduce 0\ninput 6 3\noutput 6 3\n",
         "sim 1\nall_reduce 0\ninput 8 4\noutput 8 5\n",
-        "sim 1\nrounds 0\n",
+        "sim 1\nrounds many\n",
         "sim 1\nfails 0 0\ninput 8 4\noutput 8 4\n",
         "sim 1\nall_reduce 0\nslow 1\ninput 8 4\noutput 8 4\n",
         "sim 1\ncollective\nall_reduce 0\ninput 8 4\noutput 8 4\n",

@@ -9,8 +9,8 @@
 namespace gangway::device {
 namespace {
 
-TestProgram Sim(std::string statements) {
-  return {"sim 1\nname test\ncost_us 50\n" + statements, "sim", ""};
+TestProgram Sim(int cost_us, std::string statements) {
+  return {absl::StrCat("sim 1\nname test\ncost_us ", cost_us, "\n", statements), "sim", ""};
 }
 
 uint64_t DigestOf(const SimProgram& program, const Subject::Arguments& inputs) {
@@ -35,19 +35,21 @@ Subject::Arguments Expected(const TestProgram& text, const std::vector<Subject::
   return outputs;
 }
 
-Subject Simulated() {
+// Without cost, programs run inside ExecuteOn.
+Subject Simulated(std::string name, int cost_us) {
   Subject subject;
-  subject.name = "Sim";
+  subject.name = std::move(name);
   subject.open = [](int count) -> absl::StatusOr<std::unique_ptr<Backend>> {
     SimOptions options;
     options.device_count = count;
     return OpenSim(options);
   };
-  subject.unary = Sim("input 11 4\noutput 11 4\n");
-  subject.binary = Sim("input 11 4\ninput 11 4\noutput 11 4\noutput 11 4\n");
-  subject.donating = Sim("input 11 4\noutput 11 4 donates 0\n");
-  subject.gang = [](int count) {
-    return Sim(absl::StrCat("partitions ", count, "\ncollective\ninput 11 1\noutput 11 1\n"));
+  subject.unary = Sim(cost_us, "input 11 4\noutput 11 4\n");
+  subject.binary = Sim(cost_us, "input 11 4\ninput 11 4\noutput 11 4\noutput 11 4\n");
+  subject.donating = Sim(cost_us, "input 11 4\noutput 11 4 donates 0\n");
+  subject.gang = [cost_us](int count) {
+    return Sim(cost_us,
+               absl::StrCat("partitions ", count, "\ncollective\ninput 11 1\noutput 11 1\n"));
   };
   subject.expected = &Expected;
   subject.element_types = {kPred, kS8,  kS16,  kS32, kS64,  kU8, kU16, kU32,    kU64,     kF16,
@@ -55,7 +57,8 @@ Subject Simulated() {
   return subject;
 }
 
-INSTANTIATE_TEST_SUITE_P(Sim, DeviceConformance, testing::Values(Simulated()),
+INSTANTIATE_TEST_SUITE_P(Sim, DeviceConformance,
+                         testing::Values(Simulated("Sim", 50), Simulated("Null", 0)),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

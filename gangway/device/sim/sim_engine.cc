@@ -35,11 +35,13 @@ absl::Status SimEngine::Enqueue(const std::shared_ptr<SimRun>& run, uint64_t exe
     run->inputs[i]->OnSettled(
         [engine = weak_from_this(), run, i](const absl::Status& status,
                                             const SimStorage::Contents& contents, int64_t at_us) {
-          if (auto alive = engine.lock()) alive->InputSettled(run, i, status, contents, at_us);
+          auto alive = engine.lock();
+          if (alive) alive->Schedule(alive->InputSettled(run, i, status, contents, at_us));
         });
   }
   run->inputs.clear();  // the callbacks deliver the contents
-  InputSettled(run, run->contents.size(), absl::OkStatus(), nullptr, timer_->NowMicros());
+  const int64_t now_us = timer_->NowMicros();
+  RunInline(InputSettled(run, run->contents.size(), absl::OkStatus(), nullptr, now_us), now_us);
   return absl::OkStatus();
 }
 
@@ -81,15 +83,15 @@ void SimEngine::ApplyFaults(SimRun* run) {
   }
 }
 
-void SimEngine::InputSettled(const std::shared_ptr<SimRun>& run, size_t index,
-                             const absl::Status& status, const SimStorage::Contents& contents,
-                             int64_t at_us) {
+SimEngine::Starts SimEngine::InputSettled(const std::shared_ptr<SimRun>& run, size_t index,
+                                          const absl::Status& status,
+                                          const SimStorage::Contents& contents, int64_t at_us) {
   {
     MutexLock lock(mutex_);
     if (run->error.ok()) run->error = status;
     if (index < run->contents.size()) run->contents[index] = contents;
     run->ready_us = std::max(run->ready_us, at_us);
-    if (--run->unsettled_inputs > 0) return;
+    if (--run->unsettled_inputs > 0) return {};
   }
   // No other thread touches the run between its last input and `ready`, so the digest needs no
   // lock.
@@ -108,7 +110,7 @@ void SimEngine::InputSettled(const std::shared_ptr<SimRun>& run, size_t index,
     run->ready = true;
     TryStart(run->device, &starts);
   }
-  Schedule(starts);
+  return starts;
 }
 
 void SimEngine::TryStart(int device, Starts* starts) {
@@ -156,8 +158,28 @@ void SimEngine::Schedule(const Starts& starts) {
   }
 }
 
+// These are the run that the caller enqueues, or all members of its gang, whose program has no collectives of its own.
+// So a run that blocks in a collective blocks its own device's thread only.
+void SimEngine::RunInline(const Starts& starts, int64_t now_us) {
+  Starts later;
+  for (const Start& start : starts) {
+    if (start.end_us > now_us) {
+      later.push_back(start);
+    } else if (Communicates(*start.run)) {
+      Communicate(start.run);
+    } else {
+      Finish(start.run, start.end_us);
+    }
+  }
+  Schedule(later);
+}
+
+bool SimEngine::Communicates(const SimRun& run) {
+  return !run.program->collectives.empty() && run.error.ok();
+}
+
 void SimEngine::Finish(const std::shared_ptr<SimRun>& run, int64_t end_us) {
-  if (run->program->collectives.empty() || !run->error.ok()) return End(run, end_us);
+  if (!Communicates(*run)) return End(run, end_us);
   MutexLock lock(mutex_);
   if (closed_) return;
   auto& members = devices_[run->device].members;

@@ -91,8 +91,10 @@ class SimEngine : public std::enable_shared_from_this<SimEngine> {
   using Starts = std::vector<Start>;
   using GangKey = std::pair<uint64_t, std::pair<bool, int64_t>>;
 
-  void InputSettled(const std::shared_ptr<SimRun>& run, size_t index, const absl::Status& status,
-                    const SimStorage::Contents& contents, int64_t at_us);
+  // Returns the runs that may start now.
+  [[nodiscard]] Starts InputSettled(const std::shared_ptr<SimRun>& run, size_t index,
+                                    const absl::Status& status,
+                                    const SimStorage::Contents& contents, int64_t at_us);
   absl::Status JoinGang(const std::shared_ptr<SimRun>& run, uint64_t executable, int32_t launch_id)
       GANGWAY_REQUIRES(mutex_);
   void ApplyFaults(SimRun* run) GANGWAY_REQUIRES(mutex_);
@@ -100,6 +102,9 @@ class SimEngine : public std::enable_shared_from_this<SimEngine> {
   void TryStart(int device, Starts* starts) GANGWAY_REQUIRES(mutex_);
   void StartGang(SimGang* gang, Starts* starts) GANGWAY_REQUIRES(mutex_);
   void Schedule(const Starts& starts);
+  // In Enqueue: ends the runs that take no time, and schedules the others.
+  void RunInline(const Starts& starts, int64_t now_us);
+  static bool Communicates(const SimRun& run);
   // Its time on the device is over; what it has to say to other members comes then.
   void Finish(const std::shared_ptr<SimRun>& run, int64_t end_us);
   void Communicate(const std::shared_ptr<SimRun>& run);

@@ -107,7 +107,7 @@ bool ParseStatement(const Words& words, SimProgram* program) {
   if (verb == "all_reduce" || verb == "permute") return ParseCollective(words, program);
   if (verb == "slow" || verb == "fails") return ParseTrouble(words, program);
   if (verb == "rounds" && words.size() == 2) {
-    if (!ParseCount(words, 1, kRoundsMax, &value) || value == 0) return false;
+    if (!ParseCount(words, 1, kRoundsMax, &value)) return false;
     program->rounds = static_cast<int>(value);
     return true;
   }
