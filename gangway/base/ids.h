@@ -43,6 +43,9 @@ using SessionId = Id<struct SessionTag>;
 // A node's place in the one order of the cluster (GS-1), and its name in every role. 0: none.
 using Ordinal = Id<struct OrdinalTag>;
 
+// The position of a release in the order of its island (GS-1), the same for all workers. The first is 1; 0: none.
+using OrderPosition = Id<struct OrderPositionTag>;
+
 // One life of a worker: each process that registers has a number of its own. 0: none.
 using Incarnation = Id<struct IncarnationTag>;
 

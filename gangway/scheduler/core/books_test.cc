@@ -8,10 +8,10 @@ namespace gangway::scheduler {
 // Breaks the books, which no message can.
 struct IslandPeer {
   static bool Credit(Island& island, uint64_t session, uint32_t device, uint64_t bytes) {
-    return island.ledger_.Credit(SessionId(session), IslandDevice(device), bytes);
+    return island.state_.books.ledger_.Credit(SessionId(session), IslandDevice(device), bytes);
   }
   static void Charge(Island& island, uint64_t session, uint32_t device, uint64_t bytes) {
-    island.ledger_.Charge(SessionId(session), IslandDevice(device), bytes);
+    island.state_.books.ledger_.Charge(SessionId(session), IslandDevice(device), bytes);
   }
 };
 

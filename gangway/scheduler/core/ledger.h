@@ -49,6 +49,11 @@ class Ledger {
   }
   uint64_t used_bytes(IslandDevice device) const { return used_[device.number()]; }
   uint64_t peak_bytes(IslandDevice device) const { return peak_[device.number()]; }
+  // Of one device or more, that of which most is used.
+  IslandDevice Fullest(const std::vector<IslandDevice>& devices) const {
+    return *std::ranges::max_element(devices, {},
+                                     [this](IslandDevice each) { return used_bytes(each); });
+  }
 
   uint64_t free_bytes(IslandDevice device) const {
     const uint64_t used = used_[device.number()];

@@ -1,0 +1,41 @@
+// Nodes that are held back from their workers, since a worker is down, or since they read results of a node that is
+// held back, or consume what such a node reads. Pure data; not thread-safe.
+#ifndef GANGWAY_SCHEDULER_CORE_HELD_BACK_H_
+#define GANGWAY_SCHEDULER_CORE_HELD_BACK_H_
+
+#include <map>
+#include <set>
+#include <utility>
+
+#include "gangway/base/ids.h"
+#include "gangway/scheduler/core/node.h"
+
+namespace gangway::scheduler {
+
+class HeldBack {
+ public:
+  bool empty() const { return nodes_.empty(); }
+  const std::set<Ordinal>& nodes() const { return nodes_; }
+  bool Contains(Ordinal ordinal) const { return nodes_.contains(ordinal); }
+
+  void Add(const NodeState& node);
+  // False: it was not held back.
+  bool Remove(const NodeState& node);
+
+  // Whether a node before this one reads the storage: its workers would hear of a donation first.
+  bool IsReadBefore(StorageId storage, Ordinal ordinal) const;
+
+  // A node has failed, or a worker was lost: those that are left are to be looked at.
+  void NoteLoss() { look_ |= !nodes_.empty(); }
+  bool must_look() const { return look_; }
+  void NoteLook() { look_ = false; }
+
+ private:
+  std::set<Ordinal> nodes_;
+  std::map<StorageId, std::set<Ordinal>> readers_;  // none is empty
+  bool look_ = false;
+};
+
+}  // namespace gangway::scheduler
+
+#endif  // GANGWAY_SCHEDULER_CORE_HELD_BACK_H_

@@ -1,0 +1,69 @@
+// Implementation of outbox.h.
+#include "gangway/scheduler/core/outbox.h"
+
+#include <iterator>
+#include <utility>
+
+namespace gangway::scheduler {
+namespace {
+
+template <typename T>
+void Move(std::vector<T>& from, std::vector<T>& to) {
+  if (to.empty()) {
+    to.swap(from);
+  } else {
+    to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
+    from.clear();
+  }
+}
+
+}  // namespace
+
+void Outbox::Send(const std::vector<uint32_t>& workers, wire::IslandItem item) {
+  std::optional<uint32_t> latest;  // gets the item itself, the ones before it copies
+  for (uint32_t worker : workers) {
+    if (!fleet_.IsUp(worker)) continue;
+    if (latest) Emit(*latest, item);
+    latest = worker;
+  }
+  if (latest) Emit(*latest, std::move(item));
+}
+
+void Outbox::Send(uint32_t worker, wire::IslandItem item) {
+  if (fleet_.IsUp(worker)) Emit(worker, std::move(item));
+}
+
+void Outbox::SendToAll(const wire::IslandItem& item) {
+  for (uint32_t worker = 0; worker < fleet_.worker_count(); ++worker) Send(worker, item);
+}
+
+void Outbox::SendRelease(uint32_t worker, Ordinal ordinal, OrderPosition position) {
+  if (latest_[worker].step != step_ ||
+      !actions_.to_workers[latest_[worker].index].second.has_release())
+    Emit(worker, {});
+  wire::Release* release = actions_.to_workers[latest_[worker].index].second.mutable_release();
+  release->add_ordinals(ordinal.number());
+  release->add_places(position.number());
+}
+
+void Outbox::ReportReleased(Ordinal ordinal) {
+  wire::Report report;
+  report.mutable_released()->add_ordinals(ordinal.number());
+  Report(std::move(report));
+}
+
+void Outbox::Emit(uint32_t worker, wire::IslandItem item) {
+  latest_[worker] = {step_, actions_.to_workers.size()};
+  actions_.to_workers.emplace_back(worker, std::move(item));
+}
+
+void Outbox::TakeInto(Actions& actions) {
+  Move(actions_.to_workers, actions.to_workers);
+  Move(actions_.to_controller, actions.to_controller);
+  Move(actions_.notices, actions.notices);
+  Move(actions_.unloaded, actions.unloaded);
+  Move(actions_.replaced, actions.replaced);
+  ++step_;
+}
+
+}  // namespace gangway::scheduler

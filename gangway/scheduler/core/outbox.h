@@ -1,0 +1,55 @@
+// What one step of an island's scheduler tells others, in order. Items for a worker that is down are dropped: it gets
+// all that it needs when its next process registers. Consecutive releases for a worker share one item, which is the hot
+// path of a busy island. Not thread-safe.
+#ifndef GANGWAY_SCHEDULER_CORE_OUTBOX_H_
+#define GANGWAY_SCHEDULER_CORE_OUTBOX_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gangway/base/ids.h"
+#include "gangway/scheduler/core/events.h"
+#include "gangway/scheduler/core/fleet.h"
+#include "gangway/wire/wire.pb.h"
+
+namespace gangway::scheduler {
+
+class Outbox {
+ public:
+  explicit Outbox(const Fleet& fleet) : fleet_(fleet), latest_(fleet.worker_count()) {}
+
+  void Send(const std::vector<uint32_t>& workers, wire::IslandItem item);
+  void Send(uint32_t worker, wire::IslandItem item);
+  void SendToAll(const wire::IslandItem& item);
+  void SendRelease(uint32_t worker, Ordinal ordinal, OrderPosition position);
+
+  void Report(wire::Report report) { actions_.to_controller.push_back(std::move(report)); }
+  void ReportReleased(Ordinal ordinal);
+
+  // A line for the log.
+  void Notice(std::string text) { actions_.notices.push_back(std::move(text)); }
+  void NoteUnloaded(ExecutableId executable) { actions_.unloaded.push_back(executable); }
+  void NoteReplaced(WorkerDown down) { actions_.replaced.push_back(std::move(down)); }
+
+  // Appends to `actions` what the step has said. The next step begins.
+  void TakeInto(Actions& actions);
+
+ private:
+  void Emit(uint32_t worker, wire::IslandItem item);
+
+  const Fleet& fleet_;
+  Actions actions_;
+  // The latest item for a worker in the actions of a step.
+  struct Latest {
+    uint64_t step = 0;
+    size_t index = 0;
+  };
+  std::vector<Latest> latest_;  // by worker
+  uint64_t step_ = 1;
+};
+
+}  // namespace gangway::scheduler
+
+#endif  // GANGWAY_SCHEDULER_CORE_OUTBOX_H_

@@ -1,0 +1,60 @@
+// Which items an outbox sends, and which releases share one.
+#include "gangway/scheduler/core/outbox.h"
+
+#include <gtest/gtest.h>
+
+#include "gangway/scheduler/core/core_test_util.h"
+
+namespace gangway::scheduler {
+namespace {
+
+bool IsRelease(const wire::IslandItem& item) { return item.has_release(); }
+
+wire::IslandItem Probe(uint64_t number) {
+  wire::IslandItem item;
+  item.set_probe(number);
+  return item;
+}
+
+TEST(OutboxTest, ConsecutiveReleasesForAWorkerShareAnItem) {
+  TwoWorkerFleet two;
+  two.outbox.SendRelease(0, Ordinal(5), OrderPosition(1));
+  two.outbox.SendRelease(1, Ordinal(5), OrderPosition(1));
+  two.outbox.SendRelease(0, Ordinal(6), OrderPosition(2));
+  two.outbox.Send(0, Probe(1));
+  two.outbox.SendRelease(0, Ordinal(7), OrderPosition(3));
+  const auto items = ItemsFor(0, two.Take(), IsRelease);
+  ASSERT_EQ(items.size(), 2u);
+  EXPECT_EQ(items[0].release().ordinals_size(), 2);
+  EXPECT_EQ(items[0].release().ordinals(1), 6u);
+  EXPECT_EQ(items[0].release().places(1), 2u);
+  EXPECT_EQ(items[1].release().ordinals(0), 7u);
+}
+
+TEST(OutboxTest, AReleaseOfTheNextStepHasItsOwnItem) {
+  TwoWorkerFleet two;
+  Actions actions;
+  two.outbox.SendRelease(0, Ordinal(5), OrderPosition(1));
+  two.outbox.TakeInto(actions);
+  two.outbox.SendRelease(0, Ordinal(6), OrderPosition(2));
+  two.outbox.TakeInto(actions);  // behind what is there
+  ASSERT_EQ(actions.to_workers.size(), 2u);
+  EXPECT_EQ(actions.to_workers[0].second.release().ordinals_size(), 1);
+  EXPECT_EQ(actions.to_workers[1].second.release().ordinals(0), 6u);
+}
+
+TEST(OutboxTest, AWorkerThatIsDownGetsNothing) {
+  TwoWorkerFleet two;
+  two.fleet.Stop(1);
+  two.outbox.Send(std::vector<uint32_t>{0, 1}, Probe(3));
+  two.outbox.Send(1, Probe(4));
+  two.outbox.SendToAll(Probe(5));
+  const Actions actions = two.Take();
+  ASSERT_EQ(actions.to_workers.size(), 2u);
+  EXPECT_EQ(actions.to_workers[0].first, 0u);
+  EXPECT_EQ(actions.to_workers[0].second.probe(), 3u);
+  EXPECT_EQ(actions.to_workers[1].second.probe(), 5u);
+}
+
+}  // namespace
+}  // namespace gangway::scheduler

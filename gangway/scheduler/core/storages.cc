@@ -1,0 +1,287 @@
+// Implementation of storages.h.
+#include "gangway/scheduler/core/storages.h"
+
+#include <algorithm>
+
+namespace gangway::scheduler {
+namespace {
+
+const std::vector<IslandDevice> kNoDevices;
+
+}  // namespace
+
+const std::vector<IslandDevice>& Storages::State::devices() const {
+  return group == nullptr ? kNoDevices : group->layout->devices;
+}
+
+const Storages::State* Storages::Find(StorageId id) const {
+  auto it = storages_.find(id);
+  return it == storages_.end() ? nullptr : &it->second;
+}
+
+Storages::State* Storages::Find(StorageId id) {
+  auto it = storages_.find(id);
+  return it == storages_.end() ? nullptr : &it->second;
+}
+
+// --- A node comes ---
+
+void Storages::Write(const NodeState& producer, StorageId id, LayoutRef layout,
+                     uint64_t shard_bytes) {
+  State& state = storages_[id];
+  Discharge(state);
+  state.producer = producer.ordinal;
+  state.session = producer.session;
+  state.shard_bytes = shard_bytes;
+  Leave(id, state);
+  if (!layout->devices.empty()) Join(id, state, std::move(layout));
+}
+
+void Storages::Join(StorageId id, State& state, LayoutRef layout) {
+  auto [it, is_new] = groups_.try_emplace({layout->devices, layout->shards});
+  if (is_new) it->second.layout = std::move(layout);
+  it->second.storages.insert(id);
+  state.group = &it->second;
+}
+
+void Storages::Leave(StorageId id, State& state) {
+  Group* group = std::exchange(state.group, nullptr);
+  if (group == nullptr) return;
+  group->storages.erase(id);
+  if (!group->storages.empty()) return;
+  const LayoutRef layout = group->layout;  // the key's parts live on
+  groups_.erase({layout->devices, layout->shards});
+}
+
+std::optional<Storages::Reading> Storages::Read(StorageId id, Ordinal reader, bool consumes) {
+  State* storage = Find(id);
+  if (storage == nullptr) return std::nullopt;
+  Reading reading{.producer = storage->producer};
+  ++storage->uses;
+  if (storage->unreleased_readers > 0 && consumes) {
+    reading.waits_for_readers = true;
+    storage->consumers.push_back({reader, storage->unreleased_readers});
+  }
+  ++storage->unreleased_readers;
+  return reading;
+}
+
+void Storages::NoteCopied(const std::vector<StorageId>& sources, const wire::Copy& copy) {
+  for (StorageId id : sources) {
+    if (State* source = Find(id)) source->shared = true;
+  }
+  const auto& from = copy.source_spec().devices();
+  const auto& to = copy.spec().devices();
+  State* result = Find(StorageId(copy.storage()));
+  for (int i = 0; result != nullptr && i < std::min(from.size(), to.size()); ++i)
+    result->shared |= from.Get(i) == to.Get(i);
+}
+
+// --- What holds of a storage ---
+
+Ordinal Storages::ProducerOf(StorageId id) const {
+  const State* storage = Find(id);
+  return storage == nullptr ? Ordinal() : storage->producer;
+}
+
+wire::FailureRef Storages::FailureOf(StorageId id) const {
+  const State* storage = Find(id);
+  return storage == nullptr ? nullptr : storage->failure;
+}
+
+uint64_t Storages::ShardBytesOf(StorageId id) const {
+  const State* storage = Find(id);
+  return storage == nullptr ? 0 : storage->shard_bytes;
+}
+
+bool Storages::IsShared(StorageId id) const {
+  const State* storage = Find(id);
+  return storage != nullptr && storage->shared;
+}
+
+wire::FailureRef Storages::LostShard(const wire::ArrayRef& ref, const DeviceIds& devices) const {
+  if (!shards_lost_) return nullptr;
+  int position = 0;
+  for (const wire::ShardRun& run : ref.runs()) {
+    const State* storage = Find(StorageId(run.storage()));
+    const bool whole = storage == nullptr || storage->lost.empty();
+    for (uint32_t i = 0; i < run.count() && position < devices.size(); ++i, ++position) {
+      if (whole) continue;
+      const auto device = fleet_.Find(DeviceId(devices.Get(position)));
+      if (!device) continue;
+      auto lost = storage->lost.find(fleet_.WorkerOf(*device));
+      if (lost != storage->lost.end()) return lost->second;
+    }
+  }
+  return nullptr;
+}
+
+void Storages::Count(SessionId session, Ledger::Books& books) const {
+  for (const auto& [id, storage] : storages_) {
+    if (storage.session != session) continue;
+    for (size_t i = 0; i < storage.charged.size(); ++i) {
+      if (storage.charged[i]) books[storage.devices()[i].number()] += storage.shard_bytes;
+    }
+  }
+}
+
+// --- A node goes on ---
+
+void Storages::NoteCharged(const std::vector<StorageId>& written) {
+  for (StorageId id : written) {
+    State& storage = storages_.at(id);
+    storage.charged.assign(storage.devices().size(), true);
+  }
+}
+
+std::vector<Ordinal> Storages::EndReads(const NodeState& node) {
+  std::vector<Ordinal> unblocked;
+  for (StorageId id : node.reads) {
+    State* storage = Find(id);
+    if (storage == nullptr) continue;
+    --storage->unreleased_readers;
+    std::erase_if(storage->consumers, [&](Consumer& consumer) {
+      if (consumer.node <= node.ordinal || --consumer.readers_left != 0) return false;
+      unblocked.push_back(consumer.node);
+      return true;
+    });
+  }
+  return unblocked;
+}
+
+void Storages::Consume(const std::vector<ShardRange>& consumed) {
+  for (const ShardRange& shards : consumed) {
+    State* storage = Find(shards.storage);
+    if (storage == nullptr || storage->group == nullptr) continue;
+    for (uint32_t i = 0; i < shards.count; ++i) {
+      if (auto index = storage->group->layout->IndexOf(shards.first + i))
+        Discharge(*storage, *index);
+    }
+  }
+}
+
+void Storages::Settle(StorageId id, Ordinal producer, const wire::FailureRef& failure) {
+  State* storage = Find(id);
+  if (storage == nullptr) return;
+  storage->producer = {};
+  if (failure && !storage->failure) storage->failure = failure;
+  EndUse(id, producer);
+}
+
+void Storages::EndUse(StorageId id, Ordinal node) {
+  State* storage = Find(id);
+  if (storage == nullptr) return;
+  if (storage->uses > 0) --storage->uses;
+  std::vector<ShardRange> unused;
+  std::erase_if(storage->leaving, [&](Leaving& leaving) {
+    if (leaving.last < node || --leaving.uses_left != 0) return false;
+    unused.insert(unused.end(), leaving.shards.begin(), leaving.shards.end());
+    return true;
+  });
+  for (const ShardRange& shards : unused) ReclaimShards(shards);
+  Reclaim(id);
+}
+
+// --- Handles go, and workers ---
+
+void Storages::Free(const wire::Free& free, Ordinal latest) {
+  for (uint64_t number : free.storages()) {
+    State* storage = Find(StorageId(number));
+    if (storage == nullptr) continue;
+    storage->freed = true;
+    Reclaim(StorageId(number));
+  }
+  for (const wire::ShardRun& run : free.shards())
+    FreeShards({StorageId(run.storage()), run.first(), run.count()}, latest);
+}
+
+void Storages::FreeShards(const ShardRange& shards, Ordinal latest) {
+  State* storage = Find(shards.storage);
+  if (storage == nullptr) return;
+  if (storage->uses == 0) return ReclaimShards(shards);
+  auto& leaving = storage->leaving;
+  if (leaving.empty() || leaving.back().last != latest || leaving.back().uses_left != storage->uses)
+    leaving.push_back({latest, storage->uses, {}});
+  leaving.back().shards.push_back(shards);
+}
+
+void Storages::Lose(uint32_t worker, wire::FailureRef failure, const std::set<Ordinal>& held_back) {
+  std::vector<StorageId> lost;
+  for (const auto& [key, group] : groups_) {
+    if (std::ranges::find(group.layout->workers, worker) == group.layout->workers.end()) continue;
+    lost.insert(lost.end(), group.storages.begin(), group.storages.end());
+  }
+  std::erase_if(lost, [&](StorageId id) { return held_back.contains(storages_.at(id).producer); });
+  std::ranges::sort(lost);
+  shards_lost_ |= !lost.empty();
+  for (StorageId id : lost) {
+    State& storage = storages_.at(id);
+    storage.lost.emplace(worker, failure);
+    const bool all = std::ranges::all_of(
+        storage.group->layout->workers, [&](uint32_t each) { return storage.lost.contains(each); });
+    if (!storage.failure && (all || storage.producer != Ordinal())) storage.failure = failure;
+    Reclaim(id);
+  }
+}
+
+void Storages::Discharge(State& storage, size_t index) {
+  if (index >= storage.charged.size() || !storage.charged[index]) return;
+  storage.charged[index] = false;
+  books_.Credit(storage.session, storage.devices()[index], storage.shard_bytes);
+}
+
+void Storages::Discharge(State& storage) {
+  for (size_t index = 0; index < storage.charged.size(); ++index) Discharge(storage, index);
+  storage.charged.clear();
+}
+
+// The memory of shards that a worker took with it is free.
+void Storages::DischargeLost(State& storage) {
+  if (storage.lost.empty()) return;
+  for (size_t index = 0; index < storage.charged.size(); ++index) {
+    if (storage.lost.contains(fleet_.WorkerOf(storage.devices()[index]))) Discharge(storage, index);
+  }
+}
+
+// OB-1: the last reference frees the shards everywhere. Shards of a spoiled storage are freed once
+// no node uses them: no later node may read them, and the failure record stays here.
+void Storages::Reclaim(StorageId id) {
+  auto it = storages_.find(id);
+  State& storage = it->second;
+  if (storage.uses > 0) return;
+  DischargeLost(storage);
+  if (!storage.freed && !storage.failure) return;
+  Discharge(storage);
+  const bool reclaimed = std::exchange(storage.reclaimed, true);
+  const LayoutRef layout = storage.group == nullptr ? nullptr : storage.group->layout;
+  if (storage.freed) {
+    Leave(id, storage);
+    storages_.erase(it);
+  }
+  if (reclaimed || layout == nullptr) return;
+  wire::IslandItem item;
+  item.mutable_free()->add_storages(id.number());
+  outbox_.Send(layout->workers, std::move(item));
+}
+
+// OB-1, for shards alone: the storage keeps its other ones.
+void Storages::ReclaimShards(const ShardRange& shards) {
+  State* storage = Find(shards.storage);
+  if (storage == nullptr || storage->reclaimed || storage->group == nullptr) return;
+  std::vector<IslandDevice> devices;
+  for (uint32_t i = 0; i < shards.count; ++i) {
+    const std::optional<size_t> index = storage->group->layout->IndexOf(shards.first + i);
+    if (!index) continue;
+    Discharge(*storage, *index);
+    devices.push_back(storage->devices()[*index]);
+  }
+  if (devices.empty()) return;
+  wire::IslandItem item;
+  wire::ShardRun* run = item.mutable_free()->add_shards();
+  run->set_storage(shards.storage.number());
+  run->set_first(shards.first);
+  run->set_count(shards.count);
+  outbox_.Send(fleet_.WorkersOf(devices), std::move(item));
+}
+
+}  // namespace gangway::scheduler

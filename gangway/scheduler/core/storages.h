@@ -1,0 +1,157 @@
+// The shards that nodes have made on this island: which nodes use them (OB-1), what spoiled them (ER-1), which of them
+// were lost with a worker, and whether the books count them. Once no handle and no node is left, their workers are told
+// to free them.
+//
+// Storages with shards on the same devices form a group. So what is lost with a worker is found by group, and a storage
+// that has nothing there is not looked at.
+//
+// Input is not trusted to be consistent: methods that take ids ignore what is not known. Not thread-safe.
+#ifndef GANGWAY_SCHEDULER_CORE_STORAGES_H_
+#define GANGWAY_SCHEDULER_CORE_STORAGES_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+
+#include "gangway/base/ids.h"
+#include "gangway/scheduler/core/books.h"
+#include "gangway/scheduler/core/fleet.h"
+#include "gangway/scheduler/core/node.h"
+#include "gangway/scheduler/core/outbox.h"
+#include "gangway/wire/failure.h"
+#include "gangway/wire/wire.pb.h"
+
+namespace gangway::scheduler {
+
+class Storages {
+ public:
+  using DeviceIds = google::protobuf::RepeatedField<uint32_t>;
+
+  // What a reader finds.
+  struct Reading {
+    Ordinal producer;                // that has not ended; 0: none
+    bool waits_for_readers = false;  // it consumes shards that earlier nodes are still to read
+  };
+
+  Storages(const Fleet& fleet, Books& books, Outbox& outbox)
+      : fleet_(fleet), books_(books), outbox_(outbox) {}
+
+  size_t size() const { return storages_.size(); }
+
+  // --- A node comes ---
+
+  // The node makes these shards. A storage that is known already gets another producer.
+  void Write(const NodeState& producer, StorageId id, LayoutRef layout, uint64_t shard_bytes);
+  // The node uses what it writes until it ends.
+  void Use(StorageId id) { ++storages_[id].uses; }
+  // Likewise what it reads. nullopt: the storage is not known.
+  std::optional<Reading> Read(StorageId id, Ordinal reader, bool consumes);
+  // A worker never donates a buffer that it has copied, nor one that the copy to the same device shares.
+  void NoteCopied(const std::vector<StorageId>& sources, const wire::Copy& copy);
+
+  // --- What holds of a storage ---
+
+  bool Contains(StorageId id) const { return storages_.contains(id); }
+  // The node that is still to end and writes it; 0: none, or the storage is not known.
+  Ordinal ProducerOf(StorageId id) const;
+  // What spoiled all of its shards. Null: nothing.
+  wire::FailureRef FailureOf(StorageId id) const;
+  uint64_t ShardBytesOf(StorageId id) const;  // 0: it is not known
+  // Whether another storage, or a transfer, may hold its buffers: then donation saves no memory.
+  bool IsShared(StorageId id) const;
+  // Why a shard that `ref` names is gone, of those on the devices; null: none is.
+  wire::FailureRef LostShard(const wire::ArrayRef& ref, const DeviceIds& devices) const;
+  // The latest loss of a worker, which explains inputs that are not known; null: none was lost.
+  const wire::FailureRef& last_loss() const { return last_loss_; }
+  // What the books must hold for the session's storages.
+  void Count(SessionId session, Ledger::Books& books) const;
+
+  // --- A node goes on ---
+
+  // The node's memory is charged: what it writes is part of it.
+  void NoteCharged(const std::vector<StorageId>& written);
+  // The node was released, or never will be. Returns the nodes that no longer wait for readers of what they consume.
+  std::vector<Ordinal> EndReads(const NodeState& node);
+  // The node has succeeded. The memory of what it consumed is free, or belongs to its results.
+  void Consume(const std::vector<ShardRange>& consumed);
+  // The node has ended, and `failure`, if any, spoils what it writes.
+  void Settle(StorageId id, Ordinal producer, const wire::FailureRef& failure);
+  void EndUse(StorageId id, Ordinal node);
+
+  // --- Handles go, and workers ---
+
+  // No handle is left of these storages and shards. `latest`: the last node that may use them.
+  void Free(const wire::Free& free, Ordinal latest);
+  // Its shards, and no others, are gone. A storage whose producer has not ended fails as a whole, as its producer does;
+  // one whose producer is held back has not come to the worker yet.
+  void Lose(uint32_t worker, wire::FailureRef failure, const std::set<Ordinal>& held_back);
+  // Of nodes that come before what the loss ends is known.
+  void NoteLoss(wire::FailureRef failure) { last_loss_ = std::move(failure); }
+
+ private:
+  struct Group {
+    LayoutRef layout;
+    absl::flat_hash_set<StorageId> storages;  // never empty
+  };
+  // The devices of the shards, and their numbers.
+  using GroupKey = std::pair<std::vector<IslandDevice>, std::vector<uint32_t>>;
+
+  // Nodes that consume shards of it and wait for earlier readers.
+  struct Consumer {
+    Ordinal node;
+    uint32_t readers_left = 0;
+  };
+  // Shards without a handle that wait for the nodes up to `last` which use the storage. Later ones do not use them.
+  struct Leaving {
+    Ordinal last;
+    uint32_t uses_left = 0;
+    std::vector<ShardRange> shards;
+  };
+  struct State {
+    Ordinal producer;  // node that has not ended; 0 = settled
+    SessionId session;
+    Group* group = nullptr;     // null: it has no shard here
+    std::vector<bool> charged;  // by index in the layout's devices: the books count it
+    uint64_t shard_bytes = 0;
+    uint32_t uses = 0;                // nodes that read or write it and have not ended (OB-1)
+    uint32_t unreleased_readers = 0;  // nodes, also those that consume shards of it
+    std::vector<Consumer> consumers;
+    std::vector<Leaving> leaving;
+    bool shared = false;
+    bool freed = false;                         // no handle is left
+    bool reclaimed = false;                     // the workers were told to free its shards
+    wire::FailureRef failure;                   // of all shards
+    std::map<uint32_t, wire::FailureRef> lost;  // the shards on these workers are gone
+
+    const std::vector<IslandDevice>& devices() const;
+  };
+
+  const State* Find(StorageId id) const;
+  State* Find(StorageId id);
+  void Join(StorageId id, State& state, LayoutRef layout);
+  void Leave(StorageId id, State& state);
+  void FreeShards(const ShardRange& shards, Ordinal latest);
+  void Discharge(State& storage, size_t index);
+  void Discharge(State& storage);
+  void DischargeLost(State& storage);
+  void Reclaim(StorageId id);
+  void ReclaimShards(const ShardRange& shards);
+
+  const Fleet& fleet_;
+  Books& books_;
+  Outbox& outbox_;
+  absl::flat_hash_map<StorageId, State> storages_;
+  std::map<GroupKey, Group> groups_;
+  bool shards_lost_ = false;  // since the start
+  wire::FailureRef last_loss_;
+};
+
+}  // namespace gangway::scheduler
+
+#endif  // GANGWAY_SCHEDULER_CORE_STORAGES_H_
