@@ -12,14 +12,18 @@
 #include "gangway/base/ids.h"
 #include "gangway/wire/failure.h"
 #include "gangway/wire/wire.pb.h"
+#include "gangway/worker/core/held.h"
 
 namespace gangway::worker {
 
 struct ShardKey {
   StorageId storage;
   uint32_t shard = 0;
+  Held<HeldShards> held;  // of no record: the storage failed before its shards were known
 
-  bool operator==(const ShardKey&) const = default;
+  bool operator==(const ShardKey& other) const {
+    return storage == other.storage && shard == other.shard;
+  }
 };
 
 // --- Events ---
@@ -75,8 +79,13 @@ struct MemberFailed {
 // The service has handled its pending events: the batched reports may be sent.
 struct RoundEnded {};
 
+// The worker ends: what waits for shards or for other processes is to end for this reason.
+struct Stopping {
+  wire::Failure failure;
+};
+
 using Event = std::variant<ItemArrived, ExecutableLoaded, UploadShardStaged, UploadRefused,
-                           UploadsMoved, NodeEnded, MemberFailed, RoundEnded>;
+                           UploadsMoved, NodeEnded, MemberFailed, RoundEnded, Stopping>;
 
 // --- Actions ---
 
@@ -94,6 +103,7 @@ struct CreateStorage {
   uint64_t shard_bytes = 0;
   std::string memory_kind;
   std::vector<LocalShard> shards;
+  Held<HeldShards> held;  // to be set
 };
 
 struct LaunchPosition {
@@ -105,10 +115,12 @@ struct LaunchPosition {
 // Host-side work of a launch (DF-2). Nothing touches a device before Run.
 struct PrepareLaunch {
   Ordinal ordinal;
+  Held<NodeTask> held;  // to be set, as in PrepareCopy and PrepareFetch
   ExecutableId executable;
+  Held<ExecutableSlot> held_executable;
   wire::ProgramLabelRef program;
   std::vector<LaunchPosition> positions;
-  std::vector<StorageId> results;  // position i makes shard i of each
+  std::vector<ShardKey> results;  // position i makes shard i of each, whatever the key says
   std::vector<uint32_t> donated;
   uint32_t launch_id = 0;
   uint32_t callback_depth = 0;  // of the host callback that made it; 0: none did
@@ -134,6 +146,7 @@ struct PrepareCopy {
     DeviceId from_device;  // the shard of the copy is that of `to`
   };
   Ordinal ordinal;
+  Held<NodeTask> held;
   SessionId session;
   std::vector<Move> moves;
   std::vector<Send> sends;
@@ -145,12 +158,14 @@ struct PrepareCopy {
 // The workers that send the shards which a prepared copy receives.
 struct NamePeers {
   Ordinal ordinal;
+  Held<NodeTask> held;
   std::vector<wire::Worker> workers;
 };
 
 // End a released copy's transfers to and from other workers. It still ends with NodeEnded.
 struct CancelTransfers {
   Ordinal ordinal;
+  Held<NodeTask> held;
   wire::Failure failure;
 };
 
@@ -158,6 +173,7 @@ struct CancelTransfers {
 // with NodeEnded.
 struct CancelLaunch {
   Ordinal ordinal;
+  Held<NodeTask> held;
   wire::Failure failure;
 };
 
@@ -173,6 +189,7 @@ struct PrepareFetch {
     uint32_t shard = 0;  // its number in the chunks
   };
   Ordinal ordinal;
+  Held<NodeTask> held;
   SessionId session;
   uint64_t fetch = 0;
   std::vector<Part> parts;
@@ -181,12 +198,14 @@ struct PrepareFetch {
 // Queue a prepared node on its devices, behind all earlier ones (GS-1). Ends with NodeEnded.
 struct Run {
   Ordinal ordinal;
+  Held<NodeTask> held;
   uint64_t place = 0;  // in the island's order of releases
 };
 
 // A prepared node will never run, or has ended. `place`: as in Run; 0: it was not released.
 struct Discard {
   Ordinal ordinal;
+  Held<NodeTask> held;
   uint64_t place = 0;
 };
 
@@ -202,6 +221,7 @@ struct FillUpload {
   SessionId session;
   uint64_t upload = 0;
   StorageId storage;
+  Held<HeldShards> held;
 };
 
 // Drop the staged bytes of an upload, and those that still arrive.
@@ -213,6 +233,7 @@ struct DropUpload {
 // Poison all local shards of a storage together.
 struct PoisonStorage {
   StorageId storage;
+  Held<HeldShards> held;
   wire::Failure failure;
 };
 
@@ -226,11 +247,13 @@ struct FailFetch {
 
 struct DropStorage {
   StorageId storage;
+  Held<HeldShards> held;
 };
 
 // Free these shards of a storage that keeps others.
 struct DropShards {
   StorageId storage;
+  Held<HeldShards> held;
   std::vector<uint32_t> shards;  // ascending
 };
 
@@ -238,6 +261,7 @@ struct DropShards {
 // ones among them, each of which runs the executable, which is for one position.
 struct LoadExecutable {
   ExecutableId executable;
+  Held<ExecutableSlot> held;  // to be set
   std::string name;
   std::string serialized;
   std::vector<int> devices;
@@ -252,6 +276,7 @@ struct LoadExecutable {
 
 struct UnloadExecutable {
   ExecutableId executable;
+  Held<ExecutableSlot> held;
 };
 
 // Close the session's data streams and drop their staged bytes.

@@ -31,7 +31,8 @@ CreateStorage MakeStorage(StorageId storage, SessionId session, const wire::Arra
           .element_type = spec.element_type(),
           .dims = {spec.shard_dims().begin(), spec.shard_dims().end()},
           .shard_bytes = spec.shard_bytes(),
-          .memory_kind = spec.memory_kind()};
+          .memory_kind = spec.memory_kind(),
+          .held = Held<HeldShards>::New()};
 }
 
 }  // namespace
@@ -98,8 +99,8 @@ std::optional<wire::Failure> WorkerCore::PrepareLaunchNode(const wire::Node& mes
   }
   PrepareLaunch prepare{.ordinal = Ordinal(message.ordinal()),
                         .executable = node.executable,
+                        .held_executable = executable.held,
                         .program = executable.label,
-                        .results = Storages(launch.results()),
                         .donated = {launch.donated().begin(), launch.donated().end()},
                         .launch_id = launch.launch_id(),
                         .callback_depth = launch.callback_depth()};
@@ -128,12 +129,14 @@ std::optional<wire::Failure> WorkerCore::PrepareLaunchNode(const wire::Node& mes
                          .element_type = spec.element_type(),
                          .dims = {spec.shard_dims().begin(), spec.shard_dims().end()},
                          .shard_bytes = spec.shard_bytes(),
-                         .memory_kind = spec.memory_kind()};
+                         .memory_kind = spec.memory_kind(),
+                         .held = Held<HeldShards>::New()};
+    prepare.results.push_back({.storage = result.storage, .held = result.held});
     if (auto failure = AddResult(node, std::move(result), executable.places)) return failure;
   }
   if (prepare.positions.empty()) return std::nullopt;
-  node.prepared = true;
-  Emit(std::move(prepare));
+  if (!executable.held.has_record()) return executable.failure;  // it was not even loaded
+  HoldTask(node, std::move(prepare));
   return std::nullopt;
 }
 
@@ -178,6 +181,8 @@ std::optional<wire::Failure> WorkerCore::PrepareCopyNode(const wire::Node& messa
                       .session = node.session,
                       .memory_kind = copy.spec().memory_kind(),
                       .token = copy.token()};
+  CreateStorage result = MakeStorage(StorageId(copy.storage()), node.session, copy.spec());
+  const ShardKey result_key{.storage = result.storage, .held = result.held};
   auto source = from.local.begin();
   auto sink = to.local.begin();
   while (source != from.local.end() || sink != to.local.end()) {
@@ -186,22 +191,20 @@ std::optional<wire::Failure> WorkerCore::PrepareCopyNode(const wire::Node& messa
     const uint32_t shard = std::min(first_from, first_to);
     const ShardKey key = first_from == shard ? shards[source - from.local.begin()] : ShardKey();
     const int from_device = first_from == shard ? (source++)->device : -1;
-    AddShard(copy, shard, key, from_device, first_to == shard ? (sink++)->device : -1, prepare);
+    AddShard(copy, result_key, shard, key, from_device, first_to == shard ? (sink++)->device : -1,
+             prepare);
   }
   node.transfers = !prepare.sends.empty() || !prepare.receives.empty();
-  if (auto failure =
-          AddResult(node, MakeStorage(StorageId(copy.storage()), node.session, copy.spec()), to))
-    return failure;
+  if (auto failure = AddResult(node, std::move(result), to)) return failure;
   if (prepare.moves.empty() && !node.transfers) return std::nullopt;
-  node.prepared = true;
-  Emit(std::move(prepare));
+  HoldTask(node, std::move(prepare));
   return std::nullopt;
 }
 
 // `from`, `to`: local devices, -1 on another worker.
-void WorkerCore::AddShard(const wire::Copy& copy, uint32_t shard, const ShardKey& source, int from,
-                          int to, PrepareCopy& prepare) {
-  ShardKey result{StorageId(copy.storage()), shard};
+void WorkerCore::AddShard(const wire::Copy& copy, ShardKey result, uint32_t shard,
+                          const ShardKey& source, int from, int to, PrepareCopy& prepare) {
+  result.shard = shard;
   auto index = static_cast<int>(shard);
   if (from >= 0 && to >= 0) {
     prepare.moves.push_back({source, result, from, to});
@@ -227,8 +230,7 @@ std::optional<wire::Failure> WorkerCore::PrepareFetchNode(const wire::Node& mess
   if (auto failure = Resolve(fetch.source(), places, "The fetch", node, shards)) return failure;
   for (size_t i = 0; i < shards.size(); ++i) prepare.parts[i].from = shards[i];
   if (prepare.parts.empty()) return std::nullopt;
-  node.prepared = true;
-  Emit(std::move(prepare));
+  HoldTask(node, std::move(prepare));
   return std::nullopt;
 }
 
@@ -259,7 +261,7 @@ const WorkerCore::Storage::Shard* WorkerCore::Storage::Find(uint32_t number) con
   return found == shards.end() || found->number != number ? nullptr : &*found;
 }
 
-std::optional<wire::Failure> WorkerCore::CheckShard(const ShardKey& key, int device,
+std::optional<wire::Failure> WorkerCore::CheckShard(ShardKey& key, int device,
                                                     const std::string& what) const {
   auto entry = storages_.find(key.storage);
   if (entry == storages_.end()) {
@@ -270,6 +272,7 @@ std::optional<wire::Failure> WorkerCore::CheckShard(const ShardKey& key, int dev
                      "the storage was freed."));
   }
   const Storage& storage = entry->second;
+  key.held = storage.held;
   if (storage.shard_count == 0) return std::nullopt;  // failed before its shards were known
   if (key.shard >= storage.shard_count) {
     return wire::MakeFailure(absl::StatusCode::kInvalidArgument,
@@ -306,6 +309,7 @@ std::optional<wire::Failure> WorkerCore::AddResult(Node& node, CreateStorage res
                              absl::StrCat("Storage ", result.storage, " exists already."));
   }
   entry->second.shard_count = places.count;
+  entry->second.held = result.held;
   for (const auto& [position, device] : places.local) {
     entry->second.shards.push_back({position, device, {}});
     result.shards.push_back({position, device});

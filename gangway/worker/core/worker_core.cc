@@ -26,6 +26,12 @@ Counts WorkerCore::counts() const {
   return {storages_.size(), nodes_.size(), executables_.size(), uploads_.size()};
 }
 
+void WorkerCore::Clear() {
+  nodes_.clear();
+  storages_.clear();
+  executables_.clear();
+}
+
 void WorkerCore::On(ItemArrived& event) {
   wire::IslandItem& item = event.item;
   switch (item.item_case()) {
@@ -49,8 +55,8 @@ void WorkerCore::On(ItemArrived& event) {
       return Load(*item.mutable_load());
     case wire::IslandItem::kUnload:
       for (uint64_t number : item.unload().executables()) {
-        const ExecutableId executable(number);
-        if (executables_.erase(executable) != 0) Emit(UnloadExecutable{executable});
+        const auto unloaded = executables_.extract(ExecutableId(number));
+        if (!unloaded.empty()) Emit(UnloadExecutable{unloaded.key(), unloaded.mapped().held});
       }
       return;
     case wire::IslandItem::kOpenDevices:
@@ -58,9 +64,12 @@ void WorkerCore::On(ItemArrived& event) {
     case wire::IslandItem::kEndSession:
       return EndSession(SessionId(item.end_session().session()));
     case wire::IslandItem::kPeers:
-      if (!nodes_.contains(Ordinal(item.peers().ordinal()))) return;
-      return Emit(NamePeers{Ordinal(item.peers().ordinal()),
-                            {item.peers().workers().begin(), item.peers().workers().end()}});
+      if (const auto node = nodes_.find(Ordinal(item.peers().ordinal())); node != nodes_.end()) {
+        Emit(NamePeers{node->first,
+                       node->second.held,
+                       {item.peers().workers().begin(), item.peers().workers().end()}});
+      }
+      return;
     case wire::IslandItem::kMember:
       return KnowMembers(*item.mutable_member());
     case wire::IslandItem::kProbe:
@@ -114,13 +123,14 @@ void WorkerCore::Load(wire::Load& load) {
   wire::Report report;
   report.mutable_loaded()->set_executable(load.executable());
   if (any && (all || load.has_positions())) {
-    LoadExecutable action{id,
-                          load.name(),
-                          std::move(*load.mutable_serialized()),
-                          {},
-                          load.has_collectives(),
-                          load.calls_host(),
-                          SessionId(load.session())};
+    executable.held = Held<ExecutableSlot>::New();
+    LoadExecutable action{.executable = id,
+                          .held = executable.held,
+                          .name = load.name(),
+                          .serialized = std::move(*load.mutable_serialized()),
+                          .has_collectives = load.has_collectives(),
+                          .calls_host = load.calls_host(),
+                          .session = SessionId(load.session())};
     if (load.has_positions()) action.positions = load.positions();
     if (load.has_positions() && load.has_collectives()) {
       executable.has_members = true;
@@ -207,6 +217,7 @@ void WorkerCore::On(NodeEnded& event) {
   Node& node = entry->second;
   node.prepared = false;
   node.ended = true;
+  node.held = {};
   if (node.kind == Node::Kind::kFetch) node.fetch_shards = std::move(event.unsent_shards);
   if (!event.failure) return Finish(event.ordinal, std::nullopt);
   NoteFailure(event.ordinal, node, *std::move(event.failure));
@@ -226,6 +237,14 @@ void WorkerCore::NoteFailure(Ordinal ordinal, Node& node, wire::Failure failure)
 
 void WorkerCore::On(RoundEnded&) {
   if (reports_.reports_size() != 0) Emit(SendReports{std::exchange(reports_, {})});
+}
+
+void WorkerCore::On(Stopping& event) {
+  for (const auto& [id, storage] : storages_) Emit(PoisonStorage{id, storage.held, event.failure});
+  for (const auto& [ordinal, node] : nodes_) {
+    if (node.kind == Node::Kind::kLaunch && node.prepared)
+      Emit(CancelLaunch{ordinal, node.held, event.failure});
+  }
 }
 
 void WorkerCore::Release(Ordinal ordinal, uint64_t place) {
@@ -254,7 +273,7 @@ void WorkerCore::RunNode(Ordinal ordinal, Node& node) {
     if (upload != uploads_.end() && upload->second.ordinal == ordinal)
       return TryFill(key, upload->second);
   }
-  if (node.prepared) return Emit(Run{ordinal, node.place});
+  if (node.prepared) return Emit(Run{ordinal, node.held, node.place});
   Finish(ordinal, std::nullopt);  // no part of it is on this worker
 }
 
@@ -302,7 +321,9 @@ void WorkerCore::TryFill(const UploadKey& key, Upload& upload) {
                               [&](uint32_t shard) { return upload.staged.contains(shard); });
   if (!complete || !node.released) return;
   node.prepared = true;
-  Emit(FillUpload{upload.ordinal, key.session, key.upload, upload.storage});
+  const auto storage = storages_.find(upload.storage);
+  Emit(FillUpload{upload.ordinal, key.session, key.upload, upload.storage,
+                  storage == storages_.end() ? Held<HeldShards>() : storage->second.held});
   uploads_.erase(key);
 }
 
@@ -314,7 +335,7 @@ void WorkerCore::Cancel(Ordinal ordinal, const wire::Failure& failure) {
   if (reason.code() == 0)
     reason = wire::MakeFailure(absl::StatusCode::kCancelled, "The work was cancelled.");
   if (node.released) return CancelReleased(ordinal, node, reason);
-  if (node.prepared) Emit(Discard{ordinal});
+  if (node.prepared) Emit(Discard{ordinal, node.held});
   for (StorageId output : node.outputs) Settle(output, reason);
   if (!node.fetch_shards.empty())
     Emit(FailFetch{node.session, node.fetch, node.fetch_shards, reason});
@@ -323,9 +344,9 @@ void WorkerCore::Cancel(Ordinal ordinal, const wire::Failure& failure) {
 }
 
 void WorkerCore::CancelReleased(Ordinal ordinal, Node& node, const wire::Failure& failure) {
-  if (node.transfers && node.prepared) return Emit(CancelTransfers{ordinal, failure});
+  if (node.transfers && node.prepared) return Emit(CancelTransfers{ordinal, node.held, failure});
   if (node.kind == Node::Kind::kLaunch && node.prepared)
-    return Emit(CancelLaunch{ordinal, failure});
+    return Emit(CancelLaunch{ordinal, node.held, failure});
   bool waits_for_bytes = node.kind == Node::Kind::kUpload && !node.prepared;
   if (!waits_for_bytes) return;  // it ends by itself
   wire::Failure reason = failure;
@@ -356,15 +377,15 @@ void WorkerCore::Free(StorageId storage) {
   auto entry = storages_.find(storage);
   if (entry == storages_.end()) return;  // no shard of it is on this worker
   woken_.insert(woken_.end(), entry->second.waiters.begin(), entry->second.waiters.end());
+  Emit(DropStorage{storage, entry->second.held});
   storages_.erase(entry);
-  Emit(DropStorage{storage});
 }
 
 void WorkerCore::FreeShards(const wire::ShardRun& run) {
   auto entry = storages_.find(StorageId(run.storage()));
   if (entry == storages_.end()) return;
   std::vector<Storage::Shard>& shards = entry->second.shards;
-  DropShards drop{.storage = entry->first};
+  DropShards drop{.storage = entry->first, .held = entry->second.held};
   for (auto it = std::ranges::lower_bound(shards, run.first(), {}, &Storage::Shard::number);
        it != shards.end() && it->number - run.first() < run.count(); ++it) {
     if (it->device < 0) continue;
@@ -414,7 +435,7 @@ void WorkerCore::Finish(Ordinal ordinal, std::optional<wire::Failure> failure) {
   Node node = std::move(entry->second);
   nodes_.erase(entry);
   if (node.prepared) {
-    Emit(Discard{ordinal, node.place});
+    Emit(Discard{ordinal, node.held, node.place});
   } else if (node.released && !node.ended && node.kind == Node::Kind::kLaunch) {
     Emit(SkipPlace{node.place});
   }
@@ -466,7 +487,7 @@ void WorkerCore::Settle(StorageId storage, const std::optional<wire::Failure>& f
   } else {
     state.state = Storage::State::kFailed;
     state.failure = *failure;
-    Emit(PoisonStorage{storage, *failure});
+    Emit(PoisonStorage{storage, state.held, *failure});
   }
   woken_.insert(woken_.end(), state.waiters.begin(), state.waiters.end());
   state.waiters.clear();

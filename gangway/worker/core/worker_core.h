@@ -36,6 +36,7 @@
 
 #include "gangway/base/ids.h"
 #include "gangway/worker/core/actions.h"
+#include "gangway/worker/core/held.h"
 
 namespace gangway::worker {
 
@@ -63,6 +64,9 @@ class WorkerCore {
 
   Counts counts() const;
 
+  // Drops all records and what the service holds for them. After the last Step.
+  void Clear();
+
  private:
   // Which of the positions 0 to count - 1 of a program, or shards of an array, are on this worker. What a worker does
   // for a launch is in proportion to these, however many there are elsewhere.
@@ -86,6 +90,7 @@ class WorkerCore {
     const Shard* Find(uint32_t number) const;
     Shard* Find(uint32_t number) { return const_cast<Shard*>(std::as_const(*this).Find(number)); }
     State state = State::kPending;
+    Held<HeldShards> held;
     size_t shard_count = 0;        // 0: unknown, only if it has failed
     std::vector<Shard> shards;     // that are, or were, on this worker, by number
     wire::Failure failure;         // if kFailed
@@ -97,8 +102,9 @@ class WorkerCore {
     Kind kind = Kind::kLaunch;
     bool released = false;
     uint64_t place = 0;     // in the island's order of releases
-    bool prepared = false;  // the service holds a task for it
-    bool ended = false;     // that task has ended
+    bool prepared = false;  // the service holds a task for it, or fills its upload
+    Held<NodeTask> held;
+    bool ended = false;  // that task has ended
     SessionId session;
     wire::ProgramLabelRef program;  // of a launch
     std::vector<StorageId> inputs;  // storages with local shards, each once
@@ -129,6 +135,7 @@ class WorkerCore {
 
   struct Executable {
     wire::ProgramLabelRef label;
+    Held<ExecutableSlot> held;
     LocalPlaces places;
     std::vector<wire::TensorSpec> results;
     bool has_members = false;              // which run its collectives, Gangway's own
@@ -144,6 +151,7 @@ class WorkerCore {
   void On(NodeEnded& event);
   void On(MemberFailed& event);
   void On(RoundEnded& event);
+  void On(Stopping& event);
 
   // Items.
   void Open(const wire::OpenDevices& open);
@@ -163,16 +171,17 @@ class WorkerCore {
   std::optional<wire::Failure> PrepareLaunchNode(const wire::Node& message, Node& node);
   std::optional<wire::Failure> PrepareUploadNode(const wire::Node& message, Node& node);
   std::optional<wire::Failure> PrepareCopyNode(const wire::Node& message, Node& node);
-  static void AddShard(const wire::Copy& copy, uint32_t shard, const ShardKey& source, int from,
-                       int to, PrepareCopy& prepare);
+  // `result`: of any shard.
+  static void AddShard(const wire::Copy& copy, ShardKey result, uint32_t shard,
+                       const ShardKey& source, int from, int to, PrepareCopy& prepare);
   std::optional<wire::Failure> PrepareFetchNode(const wire::Node& message, Node& node);
   // Finds the storage shard of `ref` at each local place, in their order, and checks that it exists
   // on that device.
   std::optional<wire::Failure> Resolve(const wire::ArrayRef& ref, const LocalPlaces& places,
                                        const std::string& what, Node& node,
                                        std::vector<ShardKey>& shards);
-  std::optional<wire::Failure> CheckShard(const ShardKey& key, int device,
-                                          const std::string& what) const;
+  // Also finds what is held of its storage.
+  std::optional<wire::Failure> CheckShard(ShardKey& key, int device, const std::string& what) const;
   void Consume(const ShardKey& key, Ordinal launch);
   std::optional<wire::Failure> AddResult(Node& node, CreateStorage result,
                                          const LocalPlaces& places);
@@ -199,6 +208,13 @@ class WorkerCore {
                      const wire::ProgramLabelRef& program) const;
   // Adds the node, its program and this worker.
   void Locate(Ordinal ordinal, const wire::ProgramLabelRef& program, wire::Failure& failure) const;
+  template <typename A>
+  void HoldTask(Node& node, A prepare) {
+    node.prepared = true;
+    node.held = Held<NodeTask>::New();
+    prepare.held = node.held;
+    Emit(std::move(prepare));
+  }
   template <typename A>
   void Emit(A action) {
     actions_.emplace_back(std::move(action));

@@ -723,5 +723,61 @@ TEST_F(WorkerCoreTest, NodesWithoutALocalPartAreDoneAtTheirRelease) {
   EXPECT_EQ(core_.counts().storages, 0u);
 }
 
+// Stands for what the service holds of a record: the core never looks inside.
+template <typename T>
+std::weak_ptr<int> Hold(const Held<T>& held) {
+  auto owner = std::make_shared<int>(0);
+  held.Set(std::shared_ptr<T>(owner, nullptr));
+  return owner;
+}
+
+TEST_F(WorkerCoreTest, WhatTheServiceHoldsGoesWithItsRecord) {
+  std::weak_ptr<int> shards, task, executable;
+  {
+    const std::vector<Action> uploaded = Upload(1, 100, 7), launched = Launch(2, {Ref(100)}, 101);
+    shards = Hold(All<CreateStorage>(uploaded).at(0).held);
+    task = Hold(All<PrepareLaunch>(launched).at(0).held);
+    executable = Hold(All<LoadExecutable>(log_).at(0).held);
+  }
+  log_.clear();
+  for (uint32_t shard : {0, 1}) Staged(7, shard);
+  Release({1, 2});
+  EXPECT_GT(All<worker::Run>(log_).at(0).held.get().use_count(), 0) << "it gets what it has set";
+  Ended(1);
+  log_.clear();
+  EXPECT_FALSE(task.expired()) << "the launch runs";
+  Ended(2);
+  log_.clear();
+  EXPECT_TRUE(task.expired());
+  EXPECT_FALSE(shards.expired());
+  Free(100);
+  EXPECT_FALSE(shards.expired()) << "the service empties the slots";
+  log_.clear();
+  EXPECT_TRUE(shards.expired());
+  EXPECT_FALSE(executable.expired());
+  core_.Clear();
+  EXPECT_TRUE(executable.expired());
+}
+
+TEST_F(WorkerCoreTest, AStopEndsWhatWaitsForShardsOrOtherProcesses) {
+  Upload(1, 100, 7);
+  Launch(2, {Ref(100)}, 101);
+  Release({1});
+  const wire::Failure why = wire::MakeFailure(absl::StatusCode::kUnavailable, "it stops");
+  const std::vector<Action> actions = Keep(core_.Step(Stopping{why}));
+  ASSERT_EQ(All<PoisonStorage>(actions).size(), 2u);
+  EXPECT_EQ(All<PoisonStorage>(actions)[0].failure.message(), "it stops");
+  ASSERT_EQ(All<CancelLaunch>(actions).size(), 1u);
+  EXPECT_EQ(All<CancelLaunch>(actions)[0].ordinal, Ordinal(2));
+}
+
+// A program over this worker and others that was compiled for one is refused at its load.
+TEST_F(WorkerCoreTest, ALaunchOfAProgramThatWasNotLoadedFails) {
+  LoadProgram(kExecutable + 1, {10, 99}, 1);
+  EXPECT_THAT(All<PrepareLaunch>(Launch(1, {}, 100, {}, kExecutable + 1)), IsEmpty());
+  Release({1});
+  EXPECT_THAT(Dones().at(1).message(), HasSubstr("was compiled for one"));
+}
+
 }  // namespace
 }  // namespace gangway::worker

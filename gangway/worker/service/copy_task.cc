@@ -197,7 +197,7 @@ void CopyTask::GiveUp() {
   }
 }
 
-void CopyTask::CancelTransfers(const wire::Failure& why) {
+void CopyTask::Cancel(const wire::Failure& why) {
   Note(wire::ToStatus(why),
        parts_.sends.empty() ? Result(0)->name().device : parts_.sends[0].from->name().device);
   if (!parts_.receives.empty()) GiveUp();

@@ -46,11 +46,10 @@ class CopyTask final : public NodeTask {
   CopyTask(std::shared_ptr<const TaskEnvironment> environment, Ordinal ordinal,
            device::Backend* backend, TransferPlane* plane, Parts parts);
 
-  void NamePeers(std::vector<wire::Worker> peers) { peers_ = std::move(peers); }  // before Enqueue
+  void NamePeers(std::vector<wire::Worker> peers) override { peers_ = std::move(peers); }
   void Enqueue() override;
-
-  // Ends the transfers to and from other workers. On the event loop, after Enqueue.
-  void CancelTransfers(const wire::Failure& why);
+  // Ends the transfers to and from other workers.
+  void Cancel(const wire::Failure& why) override;
 
  private:
   // The contents of one shard of a result with incoming shards.

@@ -78,6 +78,7 @@ void LaunchTask::Enqueue() {
   auto self = std::static_pointer_cast<LaunchTask>(shared_from_this());
   for (const auto& device : collectives_.devices)
     if (device != nullptr) device->Enter(place_);
+  if (has_own_collectives()) environment().running->Add(ordinal(), self);
   if (takes_turn()) environment().arrivals->Add(ordinal(), positions_.size());
   for (Position& position : positions_) {
     const Ordinal follows = NoteFollows(position);

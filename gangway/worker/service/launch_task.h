@@ -46,14 +46,12 @@ class LaunchTask final : public NodeTask, public WatchedGang, public RunningGang
 
   void Enqueue() override;
   bool RunHere(ShortLaunches& launches) override;
-  // Of a gang whose collectives are Gangway's own, in the order in which all workers run their gangs: before Enqueue,
-  // or that it will not run here.
-  void SetPlace(uint64_t place) { place_ = place; }
-  void Skip(uint64_t place) const;
-  bool has_own_collectives() const { return collectives_.places != nullptr; }
+  // Both matter to a gang whose collectives are Gangway's own: all workers run these in one order.
+  void SetPlace(uint64_t place) override { place_ = place; }
+  void Skip(uint64_t place) const override;
   // Fails the gang, and ends the waits of its members for others, if its collectives are Gangway's own, and for its
-  // client. Any thread.
-  void Cancel(const wire::Failure& failure) GANGWAY_EXCLUDES(launch_mutex_);
+  // client.
+  void Cancel(const wire::Failure& failure) override GANGWAY_EXCLUDES(launch_mutex_);
 
   // WatchedGang.
   std::vector<int> Standing() const override;
@@ -113,6 +111,10 @@ class LaunchTask final : public NodeTask, public WatchedGang, public RunningGang
   }
   const std::shared_ptr<InFlight>& host_callers(const Position& position) const {
     return environment().host_callers[position.device];
+  }
+  bool has_own_collectives() const { return collectives_.places != nullptr; }
+  void OnEnded() override {
+    if (has_own_collectives()) environment().running->Remove(ordinal());
   }
   bool calls_host() const { return executable_->host_caller() != SessionId(); }
   bool IsLate() const { return calls_host() && executable_->waits_in_runtime(); }

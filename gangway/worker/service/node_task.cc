@@ -98,6 +98,7 @@ void NodeTask::EndPart() {
     ended.failure = failure_;
     ended.unsent_shards = unsent_;
   }
+  OnEnded();
   environment_->ended(std::move(ended));
 }
 

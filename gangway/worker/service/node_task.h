@@ -26,6 +26,7 @@
 #include "gangway/worker/service/gang_watch.h"
 #include "gangway/worker/service/host_calls.h"
 #include "gangway/worker/service/in_flight.h"
+#include "gangway/worker/service/running_gangs.h"
 #include "gangway/worker/service/short_launches.h"
 #include "gangway/worker/service/spare_threads.h"
 #include "gangway/worker/service/staging_memory.h"
@@ -44,6 +45,7 @@ struct TaskEnvironment {
   std::shared_ptr<ArrivalOrder>
       arrivals;                      // of gangs that take turns in the runtime; null: they do not
   std::shared_ptr<GangWatch> gangs;  // learns of failed members; null: nothing does
+  std::shared_ptr<RunningGangs> running;
   // By device: runs of programs that call their clients. Each may block a thread of the runtime's pool for long.
   std::vector<std::shared_ptr<InFlight>> host_callers;
   std::shared_ptr<SpareThreads> spare_threads;  // for them
@@ -71,6 +73,14 @@ class NodeTask : public std::enable_shared_from_this<NodeTask> {
 
   // Called once, on the event loop, in the order of the releases.
   virtual void Enqueue() = 0;
+  // Before Enqueue and RunHere: where its release comes in the island's order.
+  virtual void SetPlace(uint64_t /*place*/) {}
+  // It will not run here: its release came there.
+  virtual void Skip(uint64_t /*place*/) const {}
+  // Before Enqueue: the workers that send what it receives.
+  virtual void NamePeers(std::vector<wire::Worker> /*workers*/) {}
+  // After Enqueue: ends what it waits for in other processes. On the event loop.
+  virtual void Cancel(const wire::Failure& /*why*/) {}
   // Instead of Enqueue: does the work on the calling thread, if it is short, waits for nothing and overtakes nothing.
   // False: nothing was done.
   [[nodiscard]] virtual bool RunHere(ShortLaunches& /*launches*/) { return false; }
@@ -103,6 +113,8 @@ class NodeTask : public std::enable_shared_from_this<NodeTask> {
   [[nodiscard]] bool BorrowDevices(const std::vector<int>& devices) const;
 
   void EndPart() GANGWAY_EXCLUDES(mutex_);
+  // The last part has ended; NodeEnded follows.
+  virtual void OnEnded() {}
 
   // Puts a result of this node into `slot`. The part that made it ends when the slot is filled and
   // the buffer is ready or has failed.

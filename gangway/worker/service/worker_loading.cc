@@ -64,7 +64,7 @@ void WorkerService::Do(LoadExecutable& action) {
       .plan = plan.ok() ? *plan : nullptr,
       .places = std::move(action.places),
       .may_run_on_loop = MayRunOnLoop(action, backend_->capabilities())});
-  executables_[action.executable] = slot;
+  action.held.Set(slot);
   places_.erase(action.executable);
   loader_.Post([this, slot, failed = plan.status(), action = std::move(action)] {
     auto executable = failed.ok() ? backend_->Load(action.serialized, action.devices)
@@ -78,9 +78,7 @@ void WorkerService::Do(LoadExecutable& action) {
 
 void WorkerService::Do(UnloadExecutable& action) {
   places_.erase(action.executable);
-  auto slot = executables_.extract(action.executable);
-  if (slot.empty()) return;
-  loader_.Post([slot = std::move(slot.mapped())] {});  // freed on the loader's thread
+  loader_.Post([slot = action.held.Take()] {});  // freed on the loader's thread
 }
 
 }  // namespace gangway::worker

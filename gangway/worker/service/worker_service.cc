@@ -157,7 +157,7 @@ void WorkerService::OpenDevices(const wire::OpenDevices& open) {
   environment->device_ids = {open.devices().begin(), open.devices().end()};
   environment->ended = [this, loop = loop_](NodeEnded event) {
     if (loop->IsLoopThread() && stepping_) return ended_in_step_.push_back(std::move(event));
-    loop->Post([this, event = std::move(event)]() mutable { OnEnded(std::move(event)); });
+    loop->Post([this, event = std::move(event)]() mutable { Step(std::move(event)); });
   };
   environment->member_failed = [this, loop = loop_](MemberFailed event) {
     loop->Post([this, event = std::move(event)]() mutable { Step(std::move(event)); });
@@ -166,6 +166,7 @@ void WorkerService::OpenDevices(const wire::OpenDevices& open) {
   if (backend_->capabilities().collectives_take_turns)
     environment->arrivals = std::make_shared<ArrivalOrder>();
   environment->gangs = gangs_;
+  environment->running = running_;
   environment->host_calls = host_calls_;
   environment->host_callers = host_callers_;
   environment->spare_threads = spare_threads_;
@@ -175,19 +176,13 @@ void WorkerService::OpenDevices(const wire::OpenDevices& open) {
   environment_ = std::move(environment);
 }
 
-void WorkerService::OnEnded(NodeEnded event) {
-  copies_.erase(event.ordinal);
-  if (launches_.erase(event.ordinal) != 0) running_->Remove(event.ordinal);
-  Step(std::move(event));
-}
-
 // What the actions end is part of the step, so that its reports go with this round's.
 void WorkerService::Step(Event event) {
   if (stepping_) return StepOnce(std::move(event));
   stepping_ = true;
   StepOnce(std::move(event));
   while (!ended_in_step_.empty()) {
-    for (NodeEnded& ended : std::exchange(ended_in_step_, {})) OnEnded(std::move(ended));
+    for (NodeEnded& ended : std::exchange(ended_in_step_, {})) StepOnce(std::move(ended));
   }
   stepping_ = false;
 }
@@ -204,16 +199,9 @@ void WorkerService::Post(Event event) {
   loop_->Post([this, event = std::move(event)]() mutable { Step(std::move(event)); });
 }
 
-std::shared_ptr<store::Slot> WorkerService::Storage::Find(uint32_t shard) const {
-  auto entry =
-      std::lower_bound(shards.begin(), shards.end(), shard,
-                       [](const auto& each, uint32_t wanted) { return each.first < wanted; });
-  return entry != shards.end() && entry->first == shard ? entry->second : nullptr;
-}
-
 std::shared_ptr<store::Slot> WorkerService::FindSlot(const ShardKey& key, int device) {
-  if (auto entry = storages_.find(key.storage); entry != storages_.end()) {
-    if (std::shared_ptr<store::Slot> slot = entry->second.Find(key.shard)) return slot;
+  if (const std::shared_ptr<HeldShards> shards = key.held.get()) {
+    if (std::shared_ptr<store::Slot> slot = shards->Find(key.shard)) return slot;
   }
   // Expected only if the storage failed before its shards were known: its readers fail at their
   // release.
@@ -226,14 +214,15 @@ std::shared_ptr<store::Slot> WorkerService::FindSlot(const ShardKey& key, int de
 }
 
 void WorkerService::Do(CreateStorage& action) {
-  Storage& storage = storages_[action.storage];
-  storage.spec = {action.element_type, std::move(action.dims)};
-  storage.memory_kind = std::move(action.memory_kind);
+  auto storage = std::make_shared<HeldShards>();
+  storage->spec = {action.element_type, std::move(action.dims)};
+  storage->memory_kind = std::move(action.memory_kind);
   for (const LocalShard& shard : action.shards) {
     store::SlotName name{action.storage, shard.shard, shard.device, action.session,
                          action.shard_bytes};
-    storage.shards.emplace_back(shard.shard, std::make_shared<store::Slot>(name, ledger_));
+    storage->shards.emplace_back(shard.shard, std::make_shared<store::Slot>(name, ledger_));
   }
+  action.held.Set(std::move(storage));
 }
 
 void WorkerService::Do(PrepareLaunch& action) {
@@ -242,17 +231,16 @@ void WorkerService::Do(PrepareLaunch& action) {
     LaunchTask::Position position{.number = each.position, .device = each.device};
     for (const ShardKey& key : each.arguments)
       position.arguments.push_back(FindSlot(key, each.device));
-    for (StorageId result : action.results)
-      position.results.push_back(FindSlot({result, each.position}, each.device));
+    for (ShardKey result : action.results) {
+      result.shard = each.position;
+      position.results.push_back(FindSlot(result, each.device));
+    }
     positions.push_back(std::move(position));
   }
-  const std::shared_ptr<ExecutableSlot>& executable = executables_.at(action.executable);
+  std::shared_ptr<ExecutableSlot> executable = action.held_executable.get();
   LaunchTask::Collectives collectives = MakeCollectives(action, *executable);
-  const bool waits = collectives.places != nullptr;
-  auto task = std::make_shared<LaunchTask>(environment_, action, executable, std::move(positions),
-                                           std::move(collectives));
-  if (waits || executable->host_caller() != SessionId()) launches_[action.ordinal] = task;
-  tasks_[action.ordinal] = std::move(task);
+  action.held.Set(std::make_shared<LaunchTask>(environment_, action, std::move(executable),
+                                               std::move(positions), std::move(collectives)));
   Trace(TraceKind::kPrepare, 0, {}, action.ordinal, action.executable.number());
 }
 
@@ -273,8 +261,7 @@ LaunchTask::Collectives WorkerService::MakeCollectives(const PrepareLaunch& acti
 }
 
 void WorkerService::Do(CancelLaunch& action) {
-  auto launch = launches_.find(action.ordinal);
-  if (launch != launches_.end()) launch->second->Cancel(action.failure);
+  if (const auto task = action.held.get()) task->Cancel(action.failure);
 }
 
 void WorkerService::Do(KnowMember& action) {
@@ -296,24 +283,19 @@ void WorkerService::Do(PrepareCopy& action) {
     parts.sends.push_back({FindSlot(send.from, send.device), send.shard, send.to_device});
   for (const PrepareCopy::Receive& receive : action.receives) {
     parts.receives.push_back({FindSlot(receive.to, receive.device), receive.from_device});
-    parts.spec = storages_[receive.to.storage].spec;
+    parts.spec = receive.to.held.get()->spec;
   }
-  const bool transfers = !parts.sends.empty() || !parts.receives.empty();
-  auto task = std::make_shared<CopyTask>(environment_, action.ordinal, backend_, &transfers_,
-                                         std::move(parts));
-  if (transfers) copies_[action.ordinal] = task;
-  tasks_[action.ordinal] = std::move(task);
+  action.held.Set(std::make_shared<CopyTask>(environment_, action.ordinal, backend_, &transfers_,
+                                             std::move(parts)));
   Trace(TraceKind::kPrepare, 0, {}, action.ordinal);
 }
 
 void WorkerService::Do(NamePeers& action) {
-  auto copy = copies_.find(action.ordinal);
-  if (copy != copies_.end()) copy->second->NamePeers(std::move(action.workers));
+  if (const auto task = action.held.get()) task->NamePeers(std::move(action.workers));
 }
 
 void WorkerService::Do(CancelTransfers& action) {
-  auto copy = copies_.find(action.ordinal);
-  if (copy != copies_.end()) copy->second->CancelTransfers(action.failure);
+  if (const auto task = action.held.get()) task->Cancel(action.failure);
 }
 
 void WorkerService::Do(PrepareFetch& action) {
@@ -329,71 +311,63 @@ void WorkerService::Do(PrepareFetch& action) {
           streams_.SendShard(session, fetch, shard, std::move(bytes), std::move(sent));
         });
   };
-  tasks_[action.ordinal] =
-      std::make_shared<FetchTask>(environment_, action.ordinal, std::move(parts),
-                                  streams_.MemoryFor(action.session), std::move(send));
+  action.held.Set(std::make_shared<FetchTask>(environment_, action.ordinal, std::move(parts),
+                                              streams_.MemoryFor(action.session), std::move(send)));
   Trace(TraceKind::kPrepare, 0, action.session, action.ordinal);
 }
 
 void WorkerService::Do(Run& action) {
-  if (auto launch = launches_.find(action.ordinal); launch != launches_.end()) {
-    launch->second->SetPlace(action.place);
-    if (launch->second->has_own_collectives()) running_->Add(action.ordinal, launch->second);
-  }
-  auto task = tasks_.extract(action.ordinal);
-  if (task.empty()) return;
+  const std::shared_ptr<NodeTask> task = action.held.get();
+  if (task == nullptr) return;
+  task->SetPlace(action.place);
   short_launches_.BeginRound(loop_->round());
   loop_runs_ = true;
-  const bool has_run = task.mapped()->RunHere(short_launches_);
+  const bool has_run = task->RunHere(short_launches_);
   loop_runs_ = false;
-  if (!has_run) task.mapped()->Enqueue();
+  if (!has_run) task->Enqueue();
 }
 
 void WorkerService::Do(Discard& action) {
-  // One that runs is not among them when it ends.
-  if (auto launch = launches_.find(action.ordinal); launch != launches_.end() && action.place != 0)
-    launch->second->Skip(action.place);
-  tasks_.erase(action.ordinal);
-  copies_.erase(action.ordinal);
-  if (launches_.erase(action.ordinal) != 0) running_->Remove(action.ordinal);
+  const std::shared_ptr<NodeTask> task = action.held.Take();
+  if (task != nullptr && action.place != 0) task->Skip(action.place);
 }
 
 void WorkerService::Do(SkipPlace& action) { peers_.Skip(action.place); }
 
 void WorkerService::Do(FillUpload& action) {
-  Storage& storage = storages_[action.storage];
+  std::shared_ptr<HeldShards> storage = action.held.get();
+  if (storage == nullptr) storage = std::make_shared<HeldShards>();  // it was freed
   UploadStaging::Shards staged = streams_.TakeUpload(action.session, action.upload);
   std::vector<UploadTask::Shard> shards;
-  for (const auto& [index, slot] : storage.shards) {
+  for (const auto& [index, slot] : storage->shards) {
     shards.push_back({slot, staged[index]});  // a shard without bytes fails for its size
   }
-  std::make_shared<UploadTask>(environment_, action.ordinal, backend_, storage.spec,
-                               storage.memory_kind, std::move(shards))
+  std::make_shared<UploadTask>(environment_, action.ordinal, backend_, storage->spec,
+                               storage->memory_kind, std::move(shards))
       ->Enqueue();
 }
 
 void WorkerService::Do(DropUpload& action) { streams_.RefuseUpload(action.session, action.upload); }
 
 void WorkerService::Do(PoisonStorage& action) {
-  auto entry = storages_.find(action.storage);
-  if (entry == storages_.end()) return;
-  for (const auto& [index, slot] : entry->second.shards)
-    FailSlot(*environment_, *slot, action.failure);
+  const std::shared_ptr<HeldShards> storage = action.held.get();
+  if (storage == nullptr) return;
+  for (const auto& [index, slot] : storage->shards) FailSlot(*environment_, *slot, action.failure);
 }
 
 void WorkerService::Do(FailFetch& action) { streams_.FailShards(action); }
 
 void WorkerService::Do(DropStorage& action) {
-  auto storage = storages_.extract(action.storage);
-  if (storage.empty()) return;
+  const std::shared_ptr<HeldShards> storage = action.held.Take();
+  if (storage == nullptr) return;
   // Frees the memory now, not when the runtime drops the last callback that holds the slot.
-  for (const auto& [index, slot] : storage.mapped().shards) slot->Empty();
+  for (const auto& [index, slot] : storage->shards) slot->Empty();
 }
 
 void WorkerService::Do(DropShards& action) {
-  auto storage = storages_.find(action.storage);
-  if (storage == storages_.end()) return;
-  std::erase_if(storage->second.shards, [&action](const auto& each) {
+  const std::shared_ptr<HeldShards> storage = action.held.get();
+  if (storage == nullptr) return;
+  std::erase_if(storage->shards, [&action](const auto& each) {
     if (!std::binary_search(action.shards.begin(), action.shards.end(), each.first)) return false;
     each.second->Empty();
     return true;
@@ -521,16 +495,7 @@ absl::Status WorkerService::Shutdown(std::chrono::milliseconds limit) {
     // Wakes device threads that wait for a shard.
     wire::Failure ends =
         wire::MakeFailure(absl::StatusCode::kUnavailable, "The worker is shutting down.");
-    for (auto& [id, storage] : storages_) {
-      for (auto& [index, slot] : storage.shards) slot->Fail(ends);
-    }
-    for (auto& [ordinal, launch] : launches_) {
-      launch->Cancel(ends);
-      running_->Remove(ordinal);
-    }
-    tasks_.clear();
-    copies_.clear();
-    launches_.clear();
+    Step(Stopping{std::move(ends)});
   });
   for (size_t i = 0; i < devices_.size(); ++i) {
     if (devices_[i]->Stop(deadline)) continue;
@@ -540,8 +505,7 @@ absl::Status WorkerService::Shutdown(std::chrono::milliseconds limit) {
   }
   loader_.Stop();
   loop_->Stop();
-  storages_.clear();
-  executables_.clear();
+  core_.Clear();
   if (callbacks_->WaitIdle(deadline)) return absl::OkStatus();
   return absl::DeadlineExceededError(absl::StrCat("The device runtime of ", options_.identity.name,
                                                   " still owes callbacks and does not end."));

@@ -36,6 +36,7 @@
 #include "gangway/worker/service/data_streams.h"
 #include "gangway/worker/service/executable_slot.h"
 #include "gangway/worker/service/gang_watch.h"
+#include "gangway/worker/service/held_shards.h"
 #include "gangway/worker/service/host_calls.h"
 #include "gangway/worker/service/launch_task.h"
 #include "gangway/worker/service/long_waits.h"
@@ -118,15 +119,6 @@ class WorkerService {
   absl::Status Shutdown(std::chrono::milliseconds limit);
 
  private:
-  // The local part of one storage.
-  struct Storage {
-    device::ArraySpec spec;
-    std::string memory_kind;
-    std::vector<std::pair<uint32_t, std::shared_ptr<store::Slot>>> shards;  // by index, increasing
-
-    std::shared_ptr<store::Slot> Find(uint32_t shard) const;
-  };
-
   void Step(Event event);
   void StepOnce(Event event);
   void Post(Event event);  // any thread
@@ -162,7 +154,6 @@ class WorkerService {
   void EndRound();
   void StartDeviceThreads();
   void OpenDevices(const wire::OpenDevices& open);
-  void OnEnded(NodeEnded event);
   // Never null: a shard that is not here gives a failed slot.
   std::shared_ptr<store::Slot> FindSlot(const ShardKey& key, int device);
   wire::Usage MakeUsage(uint64_t probe) const;
@@ -175,7 +166,7 @@ class WorkerService {
   const std::shared_ptr<store::Ledger> ledger_;
   const std::shared_ptr<InFlight> callbacks_ = std::make_shared<InFlight>();
   const std::shared_ptr<GangWatch> gangs_ = std::make_shared<GangWatch>();
-  const std::unique_ptr<RunningGangs> running_ = std::make_unique<RunningGangs>();
+  const std::shared_ptr<RunningGangs> running_ = std::make_shared<RunningGangs>();
   const std::shared_ptr<HostCalls> host_calls_;
   WorkerCore core_;
   LatencyHold latency_{&LatencyRequest::OfProcess()};
@@ -188,13 +179,6 @@ class WorkerService {
   std::vector<std::shared_ptr<InFlight>> host_callers_;  // by device
   const std::shared_ptr<SpareThreads> spare_threads_ = std::make_shared<SpareThreads>();
   std::shared_ptr<const TaskEnvironment> environment_;
-  std::unordered_map<StorageId, Storage> storages_;
-  std::unordered_map<ExecutableId, std::shared_ptr<ExecutableSlot>> executables_;
-  std::unordered_map<Ordinal, std::shared_ptr<NodeTask>> tasks_;  // prepared, not released
-  // Copies that send or receive, prepared or running.
-  std::unordered_map<Ordinal, std::shared_ptr<CopyTask>> copies_;
-  // Launches with collectives of Gangway's own or host callbacks, prepared or running.
-  std::unordered_map<Ordinal, std::shared_ptr<LaunchTask>> launches_;
   struct KnownPlaces {
     uint64_t version = 0;
     std::shared_ptr<PromisedPlaces> places;
