@@ -41,6 +41,13 @@ namespace gangway::worker {
 namespace {
 
 constexpr int kStuckExitCode = 70;  // EX_SOFTWARE
+constexpr std::chrono::seconds kCollectiveTimeout{
+    300};  // XLA CPU then ends the process, which is restarted
+constexpr std::chrono::seconds kHeapIdleMax{10};  // blocks that the heap keeps are then given back
+// How long members of a gang may stand in a collective of the runtime after another member has failed. Then the worker
+// ends, because only that ends their wait.
+constexpr std::chrono::seconds kStandingMax{5};
+constexpr std::chrono::seconds kShutdownLimit{5};
 constexpr std::chrono::milliseconds kToldMax{
     1000};  // until the scheduler knows why the worker ends
 constexpr std::chrono::milliseconds kHeardMax{250};  // until clients know
@@ -50,12 +57,12 @@ constexpr uint64_t kReleasedPerBeat = uint64_t{256} << 20;  // some 25 ms of wor
 constexpr size_t kDataQueueBytes = size_t{4} << 20;
 
 // XLA reads its flags once, when the plugin is loaded. A flag that the user has set is kept.
-void SetCollectiveTimeout(std::chrono::seconds timeout) {
+void SetCollectiveTimeout() {
   constexpr char kFlag[] = "--xla_cpu_collective_call_terminate_timeout_seconds=";
   const char* set = std::getenv("XLA_FLAGS");
   std::string flags = set == nullptr ? "" : set;
   if (flags.find(kFlag) != std::string::npos) return;
-  absl::StrAppend(&flags, flags.empty() ? "" : " ", kFlag, timeout.count());
+  absl::StrAppend(&flags, flags.empty() ? "" : " ", kFlag, kCollectiveTimeout.count());
   setenv("XLA_FLAGS", flags.c_str(), 1);
 }
 
@@ -66,7 +73,7 @@ absl::StatusOr<std::unique_ptr<device::Backend>> OpenBackend(const WorkerOptions
   } else if (options.sim) {
     backend = device::OpenSim({.device_count = options.device_count});
   } else {
-    SetCollectiveTimeout(options.collective_timeout);
+    SetCollectiveTimeout();
     backend = device::OpenPjrt({.plugin_path = options.plugin_path,
                                 .device_count = options.device_count,
                                 .memory = options.device_memory,
@@ -304,7 +311,7 @@ void BeatUntilStopped(const WorkerOptions& options, WorkerService& service, Cont
                       StopFlag& stop) {
   StuckWatch watch(options.stuck_after);
   CallbackLog callbacks;
-  IdleWatch idle(options.heap_idle_max);
+  IdleWatch idle(kHeapIdleMax);
   auto last = Clock::now();
   auto leave_by = StuckWatch::Time::max();
   while (!stop.WaitFor(options.heartbeat_interval)) {
@@ -323,7 +330,7 @@ void BeatUntilStopped(const WorkerOptions& options, WorkerService& service, Cont
     }
     if (now - last > options.heartbeat_interval + kPaused) link.Heard();  // could not receive any
     last = now;
-    if (auto standing = service.StandingGang(now, options.standing_max))
+    if (auto standing = service.StandingGang(now, kStandingMax))
       return EndFor(*standing, link, stop);
     if (auto request = service.EndRequest()) return EndFor(*request, link, stop);
     if (service.LoopRunsProgram()) link.Heard();
@@ -486,8 +493,8 @@ absl::Status RunWorker(const WorkerOptions& options, transport::Transport& contr
   link.Close();
   if (listener.ok()) listener->reset();
   const bool is_hopeless = service.EndRequest().has_value() ||
-                           service.StandingGang(Clock::now(), options.standing_max).has_value();
-  const auto limit = is_hopeless ? std::chrono::milliseconds(0) : options.shutdown_limit;
+                           service.StandingGang(Clock::now(), kStandingMax).has_value();
+  const auto limit = is_hopeless ? std::chrono::milliseconds(0) : kShutdownLimit;
   if (absl::Status ended = service.Shutdown(limit); !ended.ok()) {
     spdlog::critical("{} Ending the process.", std::string(ended.message()));
     if (options.end_process) options.end_process();

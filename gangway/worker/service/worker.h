@@ -44,14 +44,11 @@ struct WorkerOptions {
   std::function<void()> end_process;
   int thread_pool_size =
       64;  // of XLA CPU; it affects the bits of results, so it is the same everywhere
-  std::chrono::seconds collective_timeout{
-      300};  // XLA CPU then ends the process; its supervisor restarts it
 
   // The budget of each device (GS-2); 0: no limit. Not set: what the device says or, for CPU devices, half of the
   // host's memory divided by them. Never more than the device says.
   std::optional<uint64_t> memory_budget_bytes;
   uint64_t heap_bytes_max = 0;  // of the process, kept blocks included; 0: no limit
-  std::chrono::milliseconds heap_idle_max{10'000};  // kept blocks are then given back
   // Of host memory for bytes on their way: uploads that have no buffers yet, shards for clients and for other workers.
   // One session may take three quarters of it. Not set: a quarter of the host's memory.
   std::optional<uint64_t> host_bytes_max;
@@ -61,16 +58,13 @@ struct WorkerOptions {
   // gone. Longer than the scheduler's limit for a worker, since all arrays here are lost with the
   // worker.
   std::chrono::milliseconds scheduler_silence_max{10'000};
-  std::chrono::milliseconds stuck_after{3'000};  // in one device-runtime call: reported as stuck
-  // How long members of a gang may stand in a collective of the runtime after another member has failed. Then the
-  // worker ends, because only that ends their wait.
-  std::chrono::milliseconds standing_max{5'000};
-  std::chrono::milliseconds shutdown_limit{5'000};
+  std::chrono::milliseconds stuck_after{3'000};   // in one device-runtime call: reported as stuck
   std::chrono::milliseconds leave_limit{30'000};  // to finish existing work when told to leave
   std::chrono::milliseconds wait_limit{
       600'000};  // of a device thread, for the results of an earlier program
   std::chrono::milliseconds transfer_silence_max{10'000};  // of a worker that takes part in a copy
-  // Of a client, for the reply to a host callback. Below collective_timeout: members of the gang may wait for this one.
+  // Of a client, for the reply to a host callback. Below the runtime's limit for collectives: members of the gang may
+  // wait for this one.
   std::chrono::milliseconds callback_limit{120'000};
   // Limit of the shared memory for shards that cross between this worker and others on this host,
   // half for workers and half for clients. Idle memory is kept for a while. 0: none, all shards go
