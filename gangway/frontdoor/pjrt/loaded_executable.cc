@@ -151,6 +151,7 @@ void NameLists(const PJRT_Client& client, size_t devices, const Donated& donated
   std::vector<ShardOf> names;
   names.reserve(indices.size() * devices);  // which the lists refer to
   std::vector<GatheredCache::List> lists;
+  lists.reserve(indices.size());
   for (uint32_t index : indices) {
     const size_t first = names.size();
     for (size_t i = 0; i < devices; ++i)
