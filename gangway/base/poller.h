@@ -1,14 +1,17 @@
 // Poller: waits for sockets and other descriptors, on behalf of one thread (epoll). EventLoop waits in one once
 // a descriptor is watched with it; a transport's own thread is little more than one.
 //
-// Threading: Poll on the thread that owns the Poller, one call at a time; all else from any thread. A Watched is called
-// by Poll, and kept alive until it is forgotten; a call that has begun may end after Forget has returned.
+// Threading: Poll on the thread that owns the Poller, one call at a time; all else from any thread. The owner may
+// change between two calls (EventLoop::Await). A Watched is called by Poll, and kept alive until it is forgotten; a
+// call that has begun may end after Forget has returned.
 #ifndef GANGWAY_BASE_POLLER_H_
 #define GANGWAY_BASE_POLLER_H_
 
-#include <chrono>
+#include <sys/epoll.h>
+
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <unordered_map>
 
 #include "absl/status/status.h"
@@ -19,6 +22,9 @@
 #include "gangway/base/mutex.h"
 
 namespace gangway {
+
+// epoll_wait until `deadline` (Clock::time_point::max(): none), to a fraction of a millisecond where the kernel can.
+int WaitForEvents(int epoll, std::span<epoll_event> events, Clock::time_point deadline);
 
 class Poller {
  public:
@@ -45,13 +51,21 @@ class Poller {
   void Poll(Clock::time_point deadline) GANGWAY_EXCLUDES(mutex_);
   // Ends the current Poll, or else the next one, at once.
   void Wake();
+  // Ends the Poll that is current at `when`, or else the next one after it. The last call counts. To call it wakes no
+  // thread.
+  void WakeAt(Clock::time_point when);
+
+  // Of the epoll set, for a PollerGate; readable while something is ready.
+  int descriptor() const { return epoll_.get(); }
 
  private:
   Poller() = default;
   std::shared_ptr<Watched> Find(uint64_t id) GANGWAY_EXCLUDES(mutex_);
 
   FileDescriptor epoll_;
-  FileDescriptor wake_;  // edge-triggered, so it is never read
+  // Both edge-triggered, so they are never read.
+  FileDescriptor wake_;
+  FileDescriptor timer_;
   Mutex mutex_;
   uint64_t next_id_ GANGWAY_GUARDED_BY(mutex_) = 1;
   std::unordered_map<uint64_t, std::shared_ptr<Watched>> watched_ GANGWAY_GUARDED_BY(mutex_);

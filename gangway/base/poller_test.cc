@@ -82,6 +82,20 @@ TEST(PollerTest, PollEndsAtItsDeadlineAndAtAWake) {
   }
 }
 
+TEST(PollerTest, AnAlarmEndsThePollOfItsTime) {
+  auto poller = NewPoller();
+  for (int i = 0; i < 3; ++i) {
+    const auto at = Clock::now() + milliseconds(5);
+    poller->WakeAt(Clock::now() + milliseconds(1000));  // the last one counts
+    poller->WakeAt(at);
+    poller->Poll(Clock::now() + milliseconds(20'000));
+    EXPECT_GE(Clock::now(), at);
+    EXPECT_LT(Clock::now(), at + milliseconds(900));
+    poller->WakeAt(at);  // which has passed
+    poller->Poll(Clock::time_point::max());
+  }
+}
+
 TEST(PollerTest, ABadDescriptorIsRefused) {
   auto poller = NewPoller();
   EXPECT_TRUE(absl::IsUnavailable(poller->Watch(1, -1, EPOLLIN, nullptr)));

@@ -1,5 +1,6 @@
-// Threads that serve: those of event loops, of gRPC's queues, and of what reads unix sockets. Code that blocks until a
-// message comes must not run on such a thread, because the message may have to come through that thread.
+// Threads that serve: those of event loops and those that lead one, of gRPC's queues, and of what reads unix sockets.
+// Code that blocks until a message comes must not run on such a thread, because the message may have to come through
+// that thread.
 #ifndef GANGWAY_BASE_SERVING_THREAD_H_
 #define GANGWAY_BASE_SERVING_THREAD_H_
 
@@ -13,6 +14,15 @@ inline thread_local constinit bool serves = false;
 
 // The calling thread serves until it ends. Without effect in a World, whose threads share one of the system's.
 inline void BeginServing() { internal::serves = World::installed() == nullptr; }
+
+// The calling thread serves while this exists, as a thread does that waits in EventLoop::Await.
+class ServingForNow {
+ public:
+  ServingForNow() { BeginServing(); }
+  ~ServingForNow() { internal::serves = false; }
+  ServingForNow(const ServingForNow&) = delete;
+  ServingForNow& operator=(const ServingForNow&) = delete;
+};
 
 // Whether the calling thread serves.
 inline bool IsServing() { return internal::serves; }
