@@ -31,6 +31,7 @@
 #include "gangway/client/data_links.h"
 #include "gangway/client/host_callbacks.h"
 #include "gangway/client/node_ends.h"
+#include "gangway/client/session_wait.h"
 #include "gangway/transport/bulk/incoming_shard.h"
 #include "gangway/transport/paced_sender.h"
 #include "gangway/wire/trace_collection.h"
@@ -68,6 +69,9 @@ class ClientImpl final : public Client {
   void Regroup(std::vector<Regrouped> results) override;
   void Fetch(ArrayHandle array, std::vector<uint32_t> shards, FetchSink sink) override;
   void SendNow() override;
+  std::shared_ptr<Wait> NewWait() override {
+    return std::make_shared<SessionWait>(&loop_, fork_generation_);
+  }
   void Await(std::span<const ArrayHandle> arrays, StatusCallback done) override;
   void Drop(std::span<const ArrayHandle> arrays) override;
   void Delete(std::span<const ArrayHandle> arrays) override;

@@ -66,6 +66,10 @@ void HostCallbacks::Stop() {
 
 uint32_t HostCallbacks::Depth() { return depth_of_thread; }
 
+HostCallbacks::Outside::Outside() : depth_(std::exchange(depth_of_thread, 0)) {}
+
+HostCallbacks::Outside::~Outside() { depth_of_thread = depth_; }
+
 // Detached: a thread in a callback may never end.
 void HostCallbacks::State::KeepSpareThread() {
   if (queue.empty() || threads > running.size() || threads == kThreadsMax) return;

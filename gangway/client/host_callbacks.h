@@ -49,6 +49,18 @@ class HostCallbacks {
   // itself are not known to belong to it.
   static uint32_t Depth();
 
+  // The calling thread runs something else meanwhile, which belongs to no callback.
+  class Outside {
+   public:
+    Outside();
+    ~Outside();
+    Outside(const Outside&) = delete;
+    Outside& operator=(const Outside&) = delete;
+
+   private:
+    const uint32_t depth_;
+  };
+
  private:
   struct Waiting {
     wire::HostCallback callback;

@@ -1,5 +1,5 @@
 // For the client's tests: a controller and workers that record every frame they receive and send
-// what the test tells them, over the in-process transport.
+// what the test tells them, over the in-process transport or over unix sockets.
 #ifndef GANGWAY_CLIENT_SCRIPTED_CLUSTER_H_
 #define GANGWAY_CLIENT_SCRIPTED_CLUSTER_H_
 
@@ -15,6 +15,7 @@
 #include "gangway/base/mutex.h"
 #include "gangway/client/connect.h"
 #include "gangway/transport/inproc/inproc.h"
+#include "gangway/transport/local/local.h"
 #include "gangway/transport/shm/descriptor_socket.h"
 #include "gangway/wire/version.h"
 #include "gangway/wire/wire.pb.h"
@@ -39,6 +40,8 @@ class ScriptedRole {
   }
 
   std::atomic<bool> mute = false;  // questions are not answered
+
+  const std::string& address() const { return listener_->address(); }
 
   // Without a link, as after Cut, the frame is lost: a frame of the old link may still be answered.
   void Send(wire::Frame frame) {
@@ -156,15 +159,20 @@ class ScriptedRole {
 // Two islands of one worker with two devices each: worker i has devices 2i and 2i+1.
 class ScriptedCluster {
  public:
-  ScriptedCluster()
-      : transport_(transport::NewInprocTransport()),
+  enum class Over { kThisProcess, kUnixSockets };
+
+  explicit ScriptedCluster(Over over = Over::kThisProcess)
+      : over_(over),
+        transport_(over == Over::kUnixSockets ? transport::NewLocalTransport()
+                                              : transport::NewInprocTransport()),
         loop_("scripted"),
-        controller_(*transport_, loop_, "controller",
+        controller_(*transport_, loop_, AddressOf("controller"),
                     [this](ScriptedRole& role, const wire::Hello&) { Welcome(role); }) {
-    for (const char* address : {"worker0", "worker1"}) {
+    for (int i = 0; i < 2; ++i) {
       workers_.push_back(std::make_unique<ScriptedRole>(
-          *transport_, loop_, address,
+          *transport_, loop_, AddressOf("worker" + std::to_string(i)),
           [this](ScriptedRole& role, const wire::Hello&) { WelcomeData(role); }));
+      reply.mutable_topology()->mutable_workers(i)->set_data_address(workers_[i]->address());
     }
   }
   ~ScriptedCluster() {
@@ -175,7 +183,7 @@ class ScriptedCluster {
 
   ClientOptions Options() {
     ClientOptions options;
-    options.controller_address = "controller";
+    options.controller_address = controller_.address();
     options.name = "test";
     options.control = transport_.get();
     options.data = transport_.get();
@@ -216,6 +224,9 @@ class ScriptedCluster {
     for (uint32_t island : {0, 1}) *reply.mutable_topology()->add_workers() = Worker(island);
     return reply;
   }
+  std::string AddressOf(const std::string& name) const {
+    return over_ == Over::kUnixSockets ? "unix-abstract:" : name;  // the system chooses the name
+  }
   void Welcome(ScriptedRole& role) {
     if (!answers) return;
     wire::Frame frame;
@@ -234,6 +245,7 @@ class ScriptedCluster {
     role.Send(std::move(frame));
   }
 
+  const Over over_;
   std::unique_ptr<transport::Transport> transport_;
   EventLoop loop_;
   ScriptedRole controller_;

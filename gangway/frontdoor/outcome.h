@@ -2,16 +2,20 @@
 // any number of others. Shared with the callback of the client library that sets it.
 //
 // Threading: thread-safe. Callbacks run on the thread that sets the outcome, or at once on the caller's; no lock is
-// held while they run.
+// held while they run. A thread that waits may run the client's callbacks meanwhile (gangway::Wait): it holds no lock
+// that one of these takes.
 #ifndef GANGWAY_FRONTDOOR_OUTCOME_H_
 #define GANGWAY_FRONTDOOR_OUTCOME_H_
 
+#include <chrono>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 
+#include "gangway/base/clock.h"
 #include "gangway/base/mutex.h"
 #include "gangway/client/client.h"
 
@@ -19,6 +23,10 @@ namespace gangway {
 
 class Outcome {
  public:
+  Outcome() = default;
+  // One that a callback of `client` sets, at the latest when the client ends.
+  explicit Outcome(Client* client) : client_(client) {}
+
   // The first one counts.
   void Set(const absl::Status& status) GANGWAY_EXCLUDES(mutex_) {
     std::vector<StatusCallback> waiting;
@@ -51,22 +59,26 @@ class Outcome {
 
   // Waits without a limit of its own: the client library answers all that it is asked, or loses its session.
   absl::Status Wait() GANGWAY_EXCLUDES(mutex_) {
-    MutexLock lock(mutex_);
-    while (!status_) {
-      set_.WaitFor(mutex_, std::chrono::hours(1),
-                   [this]() GANGWAY_NO_ANALYSIS { return status_.has_value(); });
-    }
-    return *status_;
+    std::optional<absl::Status> status;
+    while (!status) status = WaitFor(std::chrono::hours(1));
+    return *status;
   }
 
   // Null: not within `limit`.
   std::optional<absl::Status> WaitFor(std::chrono::milliseconds limit) GANGWAY_EXCLUDES(mutex_) {
+    const auto deadline = Clock::now() + limit;
+    if (client_ != nullptr && !Peek()) {
+      const std::shared_ptr<gangway::Wait> wait = client_->NewWait();
+      Then([wait](const absl::Status&) { wait->End(); });
+      wait->For(limit);
+    }
     MutexLock lock(mutex_);
-    set_.WaitFor(mutex_, limit, [this]() GANGWAY_NO_ANALYSIS { return status_.has_value(); });
+    set_.WaitUntil(mutex_, deadline, [this]() GANGWAY_NO_ANALYSIS { return status_.has_value(); });
     return status_;
   }
 
  private:
+  Client* const client_ = nullptr;
   mutable Mutex mutex_;
   CondVar set_;
   std::optional<absl::Status> status_ GANGWAY_GUARDED_BY(mutex_);

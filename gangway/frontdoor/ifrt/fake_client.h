@@ -172,6 +172,7 @@ class FakeClient final : public Client {
   }
   void DropShard(ShardOf, uint32_t) override {}
   void SendNow() override {}
+  std::shared_ptr<Wait> NewWait() override { return nullptr; }  // the front door has its own waits
   void Delete(std::span<const ArrayHandle> arrays) override {
     loop_.Post([this, arrays = std::vector<ArrayHandle>(arrays.begin(), arrays.end())] {
       for (ArrayHandle array : arrays) {

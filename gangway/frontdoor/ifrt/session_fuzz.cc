@@ -112,6 +112,7 @@ class InertClient final : public Client {
   void Delete(std::span<const ArrayHandle>) override {}
   void DropShard(ShardOf, uint32_t) override {}
   void SendNow() override {}
+  std::shared_ptr<Wait> NewWait() override { return nullptr; }  // the front door has its own waits
   void Poison(std::span<const ArrayHandle>, const Status& why) override {
     GANGWAY_CHECK(!why.ok(), "an array is poisoned with a reason");
   }

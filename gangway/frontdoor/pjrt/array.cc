@@ -12,7 +12,7 @@ std::shared_ptr<Outcome> Array::Ready() {
   {
     MutexLock lock(mutex_);
     if (asked_ != nullptr && losses_asked_ == losses) return asked_;
-    asked = asked_ = std::make_shared<Outcome>();
+    asked = asked_ = std::make_shared<Outcome>(client_);
     losses_asked_ = losses;
   }
   client_->Await(std::span<const ArrayHandle>(&handle_, 1),
@@ -24,7 +24,7 @@ void AwaitRoom(Client* client) {
   if (client->pending() < client->pending_max()) [[likely]]
     return;
   if (IsInCallback()) return;  // it would wait for itself
-  auto room = std::make_shared<Outcome>();
+  auto room = std::make_shared<Outcome>(client);
   client->WhenRoom([room] { room->Set(absl::OkStatus()); });
   room->Wait().IgnoreError();
 }

@@ -1,14 +1,11 @@
 // Implementation of event.h.
 #include "gangway/frontdoor/pjrt/event.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <chrono>
 #include <optional>
 #include <utility>
 
-#include "gangway/base/clock.h"
 #include "gangway/base/status.h"
 #include "gangway/frontdoor/pjrt/error.h"
 
@@ -17,7 +14,7 @@ namespace {
 
 constexpr char kEvent[] = "the event";
 
-constexpr std::chrono::microseconds kLookMax{100};
+constexpr std::chrono::milliseconds kLookMax{1};
 constexpr int kVainLooksMax = 6;
 
 thread_local bool is_subscribing = false, is_in_callback = false;
@@ -49,27 +46,16 @@ absl::Status Seen(const Outcome& outcome) {
 
 bool IsInCallback() { return is_in_callback; }
 
-void LookFor(const Outcome& outcome) {
+void LookFor(Outcome& outcome) {
   if (is_in_callback || outcome.Peek()) return;
   if (++looks_left_out < 1 << vain_looks) return;
   looks_left_out = 0;
-  const auto until = Clock::now() + kLookMax;
-  bool in_time = true;
-  for (bool found = false; !found && in_time;) {
-    sched_yield();
-    found = outcome.Peek().has_value();
-    in_time = Clock::now() < until;  // if not, another thread may have had this core for long
-  }
-  vain_looks = in_time ? 0 : std::min(vain_looks + 1, kVainLooksMax);
+  vain_looks = outcome.WaitFor(kLookMax) ? 0 : std::min(vain_looks + 1, kVainLooksMax);
 }
 
-absl::Status WaitFor(Outcome& outcome) {
-  LookFor(outcome);
-  return is_in_callback ? Seen(outcome) : outcome.Wait();
-}
+absl::Status WaitFor(Outcome& outcome) { return is_in_callback ? Seen(outcome) : outcome.Wait(); }
 
 std::optional<absl::Status> WaitFor(Outcome& outcome, std::chrono::milliseconds limit) {
-  LookFor(outcome);
   return is_in_callback ? Seen(outcome) : outcome.WaitFor(limit);
 }
 

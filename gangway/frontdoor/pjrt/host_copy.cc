@@ -60,7 +60,7 @@ std::shared_ptr<HostCopy> Copy(PJRT_Buffer& buffer, const std::shared_ptr<Shard>
 
 std::shared_ptr<HostCopy> HostCopy::Begin(const std::shared_ptr<Shard>& shard,
                                           std::shared_ptr<const Shape> shape, Place place) {
-  auto copy = std::make_shared<HostCopy>();
+  auto copy = std::make_shared<HostCopy>(&shard->array().client());
   const size_t size = shape->bytes;
   if (!IsRowMajor(*shape)) copy->dense_.resize(size);
   copy->shape_ = std::move(shape);

@@ -28,6 +28,8 @@ class HostCopy {
   static std::shared_ptr<HostCopy> Begin(const std::shared_ptr<Shard>& shard,
                                          std::shared_ptr<const Shape> shape, Place place);
 
+  explicit HostCopy(Client* client) : arrived_(std::make_shared<Outcome>(client)) {}
+
   bool is_known() const { return !may_lend_; }
   // Set when the bytes are here.
   const std::shared_ptr<Outcome>& arrived() const { return arrived_; }
@@ -42,7 +44,7 @@ class HostCopy {
   absl::Status Finish();
   void Reject(size_t bytes);  // which have come, and are not as many as the shard has
 
-  const std::shared_ptr<Outcome> arrived_ = std::make_shared<Outcome>();
+  const std::shared_ptr<Outcome> arrived_;
   std::shared_ptr<const Shape> shape_;
   bool may_lend_ = false;
   std::string dense_;  // if the layout is another than row-major: the bytes as they come

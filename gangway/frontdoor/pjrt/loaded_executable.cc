@@ -262,7 +262,7 @@ absl::Status LoadedExecute(PJRT_LoadedExecutable_Execute_Args& args) {
         AddArgument(args, target, static_cast<uint32_t>(i), donated, arguments));
   NameLists(*executable.client, args.num_devices, donated, arguments);
   const auto count = static_cast<uint32_t>(args.num_devices);
-  auto over = std::make_shared<Outcome>();  // the end of the call
+  auto over = std::make_shared<Outcome>(client);  // the end of the call
   std::vector<std::shared_ptr<Array>> results;
   std::vector<ArrayHandle> outputs;
   for (size_t i = 0; i < program.results.size(); ++i) {

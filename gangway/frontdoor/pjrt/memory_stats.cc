@@ -15,13 +15,13 @@ namespace gangway::pjrt {
 
 absl::Status DeviceMemoryStats(PJRT_Device_MemoryStats_Args& args) {
   GANGWAY_RETURN_IF_ERROR(Need(args.device, "the device"));
-  auto done = std::make_shared<Outcome>();
+  Client* const client = args.device->client->session.get();
+  auto done = std::make_shared<Outcome>(client);
   auto devices = std::make_shared<std::vector<DeviceMemory>>();
-  args.device->client->session->Usage(
-      [done, devices](const Result<std::vector<DeviceMemory>>& usage) {
-        if (usage.ok()) *devices = *usage;
-        done->Set(usage.status());
-      });
+  client->Usage([done, devices](const Result<std::vector<DeviceMemory>>& usage) {
+    if (usage.ok()) *devices = *usage;
+    done->Set(usage.status());
+  });
   GANGWAY_RETURN_IF_ERROR(WaitFor(*done));
   const int id = args.device->description.id;
   const auto device = std::find_if(

@@ -14,7 +14,7 @@ Compiled::~Compiled() {
 
 absl::StatusOr<Compiled> CompileFor(Client* client, const Source& source,
                                     const std::vector<uint32_t>& devices) {
-  auto done = std::make_shared<Outcome>();
+  auto done = std::make_shared<Outcome>(client);
   auto info = std::make_shared<std::shared_ptr<const ExecutableInfo>>();
   Compiled compiled(
       client, client->Compile(

@@ -106,12 +106,19 @@ constexpr std::chrono::milliseconds kPlaceLimit{500};
 std::shared_ptr<char> AwaitPlace(Client& client, uint64_t upload) {
   using Granted = Answer<std::shared_ptr<char>>;
   const auto granted = std::make_shared<Granted>();
+  const std::shared_ptr<Wait> wait = client.NewWait();
   // The library destroys a callback that it does not call: that says no.
-  std::shared_ptr<void> refused(nullptr, [granted](void*) { granted->Set(nullptr); });
-  client.Reserve(upload, 0, [granted, refused = std::move(refused)](std::shared_ptr<char> place) {
-    granted->Set(std::move(place));
+  std::shared_ptr<void> refused(nullptr, [granted, wait](void*) {
+    granted->Set(nullptr);
+    wait->End();
   });
-  return granted->WaitFor(kPlaceLimit).value_or(nullptr);
+  client.Reserve(upload, 0,
+                 [granted, wait, refused = std::move(refused)](std::shared_ptr<char> place) {
+                   granted->Set(std::move(place));
+                   wait->End();
+                 });
+  wait->For(kPlaceLimit);
+  return granted->WaitFor(std::chrono::milliseconds(0)).value_or(nullptr);
 }
 
 // Where the caller's bytes are, if they are not dense and row-major.
@@ -169,7 +176,7 @@ absl::StatusOr<PJRT_Buffer*> Upload(PJRT_Memory* memory, const std::shared_ptr<c
   const PJRT_Client& cluster = *memory->device->client;
   Client* const client = cluster.session.get();
   AwaitRoom(client);
-  auto produced = std::make_shared<Outcome>();
+  auto produced = std::make_shared<Outcome>(client);
   auto array =
       std::make_shared<Array>(client, cluster.drops, client->NewArrayHandle(), 1, produced);
   const uint64_t upload =
@@ -208,7 +215,7 @@ absl::Status Place(Download& download) {
 // Puts bytes [offset, offset + size) of the shard at `to`.
 std::shared_ptr<Outcome> Fetch(const Shard& shard, char* to, uint64_t offset, uint64_t size,
                                std::function<absl::Status()> then) {
-  auto outcome = std::make_shared<Outcome>();
+  auto outcome = std::make_shared<Outcome>(&shard.array().client());
   auto take = [to, offset, size](uint64_t at, std::string_view data) {
     const uint64_t begin = std::max(at, offset);
     const uint64_t end = std::min(at + data.size(), offset + size);
@@ -260,7 +267,7 @@ absl::Status CopyTo(const PJRT_Buffer* source, PJRT_Memory* memory, PJRT_Buffer*
   GatheredArray view;
   if (shard->array().shard_count() > 1) view = ViewOf(cluster, *shard);
   const ArrayHandle from = view == nullptr ? shard->array().handle() : *view;
-  auto produced = std::make_shared<Outcome>();
+  auto produced = std::make_shared<Outcome>(client);
   auto copied =
       std::make_shared<Array>(client, cluster.drops, client->NewArrayHandle(), 1, produced);
   client->Copy(std::vector{from}, std::vector{copied->handle()},

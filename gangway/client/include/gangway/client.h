@@ -5,12 +5,14 @@
 // thread reach the cluster in their order, and a later call sees the effects of earlier ones. The
 // library flushes batches itself.
 //
-// Threading: thread-safe. Callbacks run one at a time on the client's own event loop; they may call
-// the client but must not block. Destroying the client ends the session: everything that it owned
-// is freed (OB-2); pending callbacks run with CANCELLED first.
+// Threading: thread-safe. Callbacks run one at a time on the client's own event loop: on the loop's
+// thread, or on a thread in Wait::For, which stands in for it meanwhile. They may call the client
+// but must not block. Destroying the client ends the session: everything that it owned is freed
+// (OB-2); pending callbacks run with CANCELLED first.
 #ifndef GANGWAY_CLIENT_H_
 #define GANGWAY_CLIENT_H_
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -157,6 +159,20 @@ struct FetchSink {
 using HostFunctions = std::function<Result<std::vector<std::string>>(
     uint64_t function, std::span<const std::string_view> operands)>;
 
+// One thread's wait for what a callback tells. Over a unix socket that thread reads the answers itself, and runs the
+// client's callbacks, so that the answer wakes no second thread: waiting this way takes less time than a condition
+// variable that a callback notifies. Of several threads that wait, one reads.
+class Wait {
+ public:
+  virtual ~Wait() = default;
+  // To be called when what is waited for has come: by a callback, or by any other thread, at any time, also after the
+  // client's end. Again: no effect.
+  virtual void End() = 0;
+  // Waits until End, at most for `limit`; whether it came. One thread at a time, not in a callback, which would wait
+  // for itself and returns at once. Do not hold a lock that a callback of this client takes.
+  virtual bool For(std::chrono::nanoseconds limit) = 0;
+};
+
 class Client {
  public:
   virtual ~Client() = default;
@@ -234,6 +250,9 @@ class Client {
   // Sends what was submitted. The library does so by itself, but may hold a burst of operations back
   // for some 100 us to send them together: call this before a wait for one of them.
   virtual void SendNow() = 0;
+
+  // A wait for one of this client's callbacks; its For is called before the client's end.
+  virtual std::shared_ptr<Wait> NewWait() = 0;
 
   // Calls `done` when all arrays are ready, or with the first failure among them in their order (an
   // Status that carries the whole failure record: see wire/failure.h). Unknown handles:
