@@ -1,7 +1,6 @@
 // Implementation of doctor.h.
 #include "gangway/cli/doctor.h"
 
-#include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -13,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/cli/open_files.h"
 #include "gangway/cli/plugin.h"
 #include "gangway/cli/state_dir.h"
 #include "gangway/cli/tool_link.h"
@@ -27,7 +27,7 @@ namespace gangway::cli {
 namespace {
 
 constexpr uint64_t kGiB = uint64_t{1} << 30;
-constexpr rlim_t kDescriptorsMin = 1024;
+constexpr uint64_t kDescriptorsMin = 1024;
 constexpr uint64_t kMemoryMin = kGiB;
 constexpr uint64_t kDiskMin = kGiB;
 constexpr std::chrono::seconds kStatusLimit{5};
@@ -63,14 +63,13 @@ void CheckPlugin(const DoctorOptions& options, Report& report) {
 }
 
 void CheckDescriptors(Report& report) {
-  rlimit limit = {};
-  getrlimit(RLIMIT_NOFILE, &limit);
-  if (limit.rlim_cur >= kDescriptorsMin)
-    return report.Ok("descriptors", absl::StrCat(limit.rlim_cur, " open files (ulimit -n)"));
+  const uint64_t limit = RaiseOpenFiles();  // as `gangway up` and the roles do
+  if (limit >= kDescriptorsMin)
+    return report.Ok("descriptors", absl::StrCat(limit, " open files (ulimit -Hn)"));
   report.Wrong("descriptors",
-               absl::StrCat("this shell allows ", limit.rlim_cur, " open files, too few for ",
-                            "several clients: run `ulimit -n ", kDescriptorsMin,
-                            "` or more before `gangway up`"));
+               absl::StrCat("this shell allows ", limit, " open files, too few for several ",
+                            "clients: raise the hard limit (`ulimit -Hn`) to ", kDescriptorsMin,
+                            " or more before `gangway up`"));
 }
 
 void CheckMemory(Report& report) {

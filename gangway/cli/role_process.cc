@@ -13,6 +13,7 @@
 #include "gangway/base/lasting_error.h"
 #include "gangway/base/log.h"
 #include "gangway/base/shown_name.h"
+#include "gangway/cli/open_files.h"
 #include "gangway/cli/restart_policy.h"
 
 namespace gangway::cli {
@@ -54,6 +55,7 @@ void BeginRole(const char* name) {
                                                  : spdlog::level::warn;
     spdlog::log(own, "{}", line);
   });
+  RaiseOpenFiles();
 }
 
 int WaitForStop() {

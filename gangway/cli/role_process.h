@@ -11,8 +11,9 @@ namespace gangway::cli {
 // Sent by a process to its own thread that waits for signals, to end that wait.
 int EndWatchSignal();
 
-// Blocks the signals that end a role, and logs to standard error under `name`. To be called before any other thread
-// starts: all threads inherit the mask, so that only WaitForStop receives the signals.
+// Blocks the signals that end a role, logs to standard error under `name`, and raises the limit of open files, since
+// workers and sessions have links to most roles. To be called before any other thread starts: all threads inherit the
+// mask, so that only WaitForStop receives the signals.
 void BeginRole(const char* name);
 
 // Returns SIGTERM or SIGINT, whichever comes first.

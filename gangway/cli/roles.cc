@@ -33,6 +33,7 @@
 #include "gangway/cli/front_door.h"
 #include "gangway/cli/memory_plan.h"
 #include "gangway/cli/metrics.h"
+#include "gangway/cli/open_files.h"
 #include "gangway/cli/restart_policy.h"
 #include "gangway/cli/role_process.h"
 #include "gangway/cli/tool_link.h"
@@ -268,6 +269,9 @@ int RunHeadRole(HeadOptions options, const AccessFiles& files, const std::string
   options.on_spare_wanted = [](uint32_t compiler) {
     Announce({.kind = Announcement::Kind::kWanted, .text = absl::StrCat("compiler", compiler)});
   };
+  uint64_t workers = 0;
+  for (const std::vector<uint32_t>& island : options.islands) workers += island.size();
+  if (auto files = CheckOpenFiles(workers, RaiseOpenFiles()); !files.ok()) return FailRole(files);
   LimitHeap(PlanHead(HostMemoryBytes(), options.memory_bytes) + kHeapBesideClients);
   auto head = Head::Start(options);
   if (!head.ok()) return FailRole(head.status());

@@ -26,6 +26,7 @@
 #include "gangway/base/status.h"
 #include "gangway/cli/access.h"
 #include "gangway/cli/memory_plan.h"
+#include "gangway/cli/open_files.h"
 #include "gangway/cli/plugin.h"
 
 namespace gangway::cli {
@@ -323,6 +324,8 @@ std::vector<ChildSpec> Children(const UpOptions& options, const StateDir& dir) {
 
 int Up(UpOptions options) {
   if (auto status = CheckUp(options); !status.ok()) return Fail(status);
+  const uint64_t workers = uint64_t{options.islands} * options.workers;
+  if (auto status = CheckOpenFiles(workers, RaiseOpenFiles()); !status.ok()) return Fail(status);
   options.plugin = *FindPlugin(options.plugin);
   auto port = ChoosePort(options.port);
   if (!port.ok()) return Fail(port.status());
