@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from faultlib import Console, elapsed
 from harness import (
+    GANGWAY,
     NIGHTLY,
     PATIENCE,
     PYTHON,
@@ -67,12 +68,26 @@ def start_client(cluster: Cluster) -> subprocess.Popen[str]:
     )
 
 
+def test_more_workers_than_descriptors_are_refused_with_the_numbers(tmp_path: pathlib.Path) -> None:
+    result = subprocess.run(
+        ["sh", "-c", 'ulimit -n 140 && exec "$0" up --workers 8', GANGWAY],
+        env={**os.environ, "GANGWAY_STATE_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=30 * PATIENCE,
+    )
+    assert result.returncode == 1
+    assert "may open 140 files, and 8 workers need 144" in result.stderr
+
+
 def test_a_worker_without_descriptors_goes_on_when_there_are_some(new_cluster: NewCluster) -> None:
     cluster = new_cluster(1, 1, 2).start()
     with cluster.left_as_found(), Console(cluster) as client:
         client.do("f = jax.jit(lambda x: x + 1); x = jax.device_put(np.ones(4, 'float32'))")
         client.do("f(x).block_until_ready()")
         worker = cluster.workers()[0]
+        soft, hard = resource.prlimit(worker["pid"], resource.RLIMIT_NOFILE)
+        assert soft == min(hard, 1 << 20)  # it is raised
         with no_descriptors_left(worker["pid"]):
             assert client.do("result = float(np.asarray(f(x)).sum())") == 8
             other = start_client(cluster)  # its session needs a data stream of its own
