@@ -163,6 +163,18 @@ std::vector<prometheus::MetricFamily> ToMetrics(const wire::StatusReply& status)
         std::tuple("frames_to_clients_total", "Frames to clients", status.messages_sent())}) {
     Set(families.Add(name, help, prometheus::MetricType::Counter), static_cast<double>(value));
   }
+  for (const auto& [name, help, counter] :
+       {std::tuple("head_frames_sent_total", "Frames sent to other processes", "head_frames_sent"),
+        std::tuple("head_frame_bytes_sent_total", "Bytes of those frames", "head_frame_bytes_sent"),
+        std::tuple("head_frames_received_total", "Frames received from other processes",
+                   "head_frames_received"),
+        std::tuple("head_frame_bytes_received_total", "Bytes of those frames",
+                   "head_frame_bytes_received")}) {
+    const auto found = status.counters().find(counter);
+    if (found == status.counters().end()) continue;
+    Set(families.Add(name, help, prometheus::MetricType::Counter),
+        static_cast<double>(found->second));
+  }
   return families.Take();
 }
 

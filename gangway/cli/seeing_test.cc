@@ -162,6 +162,8 @@ TEST(MetricsTest, StatusBecomesFamilies) {
   worker.add_devices()->set_bytes(77);
   status.add_sessions()->set_arrays(4);
   status.add_sessions()->set_arrays(5);
+  (*status.mutable_counters())["head_frames_sent"] = 7;
+  (*status.mutable_counters())["head_frame_bytes_received"] = 900;
   std::map<std::string, double> values;
   for (const auto& family : ToMetrics(status)) {
     ASSERT_EQ(family.metric.size(), 1u) << family.name;
@@ -180,6 +182,8 @@ TEST(MetricsTest, StatusBecomesFamilies) {
   EXPECT_EQ(values["gangway_arrays"], 9);
   EXPECT_EQ(values["gangway_sessions"], 2);
   EXPECT_EQ(values["gangway_frames_from_clients_total"], 12);
+  EXPECT_EQ(values["gangway_head_frames_sent_total"], 7);
+  EXPECT_EQ(values["gangway_head_frame_bytes_received_total"], 900);
   EXPECT_EQ(values["gangway_compiler_up"], 0);
 }
 

@@ -10,6 +10,7 @@
 #include "gangway/transport/library/loaded.h"
 #include "gangway/transport/local/local.h"
 #include "gangway/transport/local_or_network.h"
+#include "gangway/transport/traffic.h"
 
 namespace gangway {
 namespace {
@@ -51,6 +52,14 @@ absl::StatusOr<std::unique_ptr<Client>> Open(const ClusterOptions& options) {
 
 Result<std::unique_ptr<Client>> Connect(const ClusterOptions& options) {
   return ToResult(Open(options));
+}
+
+Traffic TrafficOfProcess() {
+  const transport::Traffic traffic = transport::TrafficOfProcess();
+  return {.frames_sent = traffic.frames_sent,
+          .bytes_sent = traffic.bytes_sent,
+          .frames_received = traffic.frames_received,
+          .bytes_received = traffic.bytes_received};
 }
 
 }  // namespace gangway

@@ -62,6 +62,7 @@ _Extension._fields_ = [
         ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t),
     ),
     ("fail", ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t)),
+    ("traffic", ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.c_uint64))),
 ]
 
 

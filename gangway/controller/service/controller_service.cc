@@ -11,6 +11,7 @@
 #include "gangway/base/status.h"
 #include "gangway/base/trace.h"
 #include "gangway/transport/handshake/data_token.h"
+#include "gangway/transport/traffic.h"
 #include "gangway/wire/failure.h"
 #include "gangway/wire/version.h"
 
@@ -352,6 +353,11 @@ void ControllerService::FinishStatus(uint64_t probe) {
   reply->set_messages_sent(frames_sent_);
   (*reply->mutable_counters())["frames_from_clients"] = frames_received_;
   (*reply->mutable_counters())["frames_to_clients"] = frames_sent_;
+  const transport::Traffic traffic = transport::TrafficOfProcess();
+  (*reply->mutable_counters())["head_frames_sent"] = traffic.frames_sent;
+  (*reply->mutable_counters())["head_frame_bytes_sent"] = traffic.bytes_sent;
+  (*reply->mutable_counters())["head_frames_received"] = traffic.frames_received;
+  (*reply->mutable_counters())["head_frame_bytes_received"] = traffic.bytes_received;
   FillMemory(*reply);
   for (auto& worker : *reply->mutable_workers()) {
     const auto& told =

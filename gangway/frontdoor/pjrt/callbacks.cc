@@ -10,6 +10,7 @@
 
 #include "gangway/base/fork.h"
 #include "gangway/base/mutex.h"
+#include "gangway/client/include/gangway/connect.h"
 
 struct GangwayHostCall {
   std::vector<std::string> results;
@@ -94,6 +95,14 @@ PJRT_Extension_Base* CallbacksExtension() {
       .fail =
           [](GangwayHostCall* call, const char* text, size_t bytes) {
             call->status = absl::InternalError(absl::string_view(text, bytes));
+          },
+      .traffic =
+          [](uint64_t* counts) {
+            const Traffic traffic = TrafficOfProcess();
+            counts[0] = traffic.frames_sent;
+            counts[1] = traffic.bytes_sent;
+            counts[2] = traffic.frames_received;
+            counts[3] = traffic.bytes_received;
           }};
   return &extension.base;
 }

@@ -32,6 +32,8 @@ struct GangwayCallbacksExtension {
   size_t (*set_handler)(GangwayHostHandler handler, size_t limit_ms);
   void (*add_result)(GangwayHostCall* call, const void* data, size_t bytes);
   void (*fail)(GangwayHostCall* call, const char* text, size_t bytes);
+  // The four numbers of Traffic (gangway/connect.h), in their order.
+  void (*traffic)(uint64_t* counts);
 };
 }
 

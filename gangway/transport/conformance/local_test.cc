@@ -21,6 +21,7 @@
 #include "gangway/transport/batch.pb.h"
 #include "gangway/transport/conformance/conformance.h"
 #include "gangway/transport/local/connection.h"
+#include "gangway/transport/traffic.h"
 
 namespace gangway::transport {
 namespace {
@@ -86,6 +87,36 @@ TEST(LocalTransport, ServesExecutorsThatAreNoEventLoop) {
   for (int i = 0; i < 100; ++i) ASSERT_TRUE((*link)->Send(wire::Frame()).ok());
   EXPECT_TRUE(client.WaitFrames(100));
   EXPECT_TRUE(posts.has_served());
+  link->reset();
+  listener->reset();
+  transport.reset();
+}
+
+TEST(LocalTransport, CountsWhatItsLinksSendAndReceive) {
+  EventLoop loop("test");
+  auto transport = NewLocalTransport();
+  auto listener = transport->Listen(SocketPath("counts"), [&](std::shared_ptr<Link> link) {
+    LinkEvents events;
+    events.executor = &loop;
+    events.on_frame = [link](const wire::Frame& frame) { (void)link->Send(frame); };
+    return events;
+  });
+  ASSERT_TRUE(listener.ok()) << listener.status();
+  End client(&loop);
+  auto link = transport->Connect((*listener)->address(), client.Events(), kLimit);
+  ASSERT_TRUE(link.ok()) << link.status();
+  wire::Frame frame, beat;
+  frame.set_sequence(7);
+  beat.mutable_heartbeat();
+  const Traffic before = TrafficOfProcess();
+  for (int i = 0; i < 50; ++i) ASSERT_TRUE((*link)->Send(frame).ok());
+  for (int i = 0; i < 10; ++i) ASSERT_TRUE((*link)->Send(beat).ok());
+  ASSERT_TRUE(client.WaitFrames(60));
+  const Traffic after = TrafficOfProcess();  // of both ends
+  EXPECT_EQ(after.frames_sent - before.frames_sent, 100u);
+  EXPECT_EQ(after.bytes_sent - before.bytes_sent, 100 * frame.ByteSizeLong());
+  EXPECT_EQ(after.frames_received - before.frames_received, 120u);
+  EXPECT_GE(after.bytes_received - before.bytes_received, 100 * frame.ByteSizeLong());
   link->reset();
   listener->reset();
   transport.reset();

@@ -12,6 +12,7 @@
 #include "gangway/base/check.h"
 #include "gangway/base/clock.h"
 #include "gangway/transport/batch.pb.h"
+#include "gangway/transport/traffic.h"
 
 namespace gangway::transport {
 namespace {
@@ -77,6 +78,7 @@ absl::Status Stream::Send(wire::Frame frame) {
       return QueueFull(peer_, queued, options_.queue_bytes_max);
     }
     Trace(TraceKind::kSend, trace_link_, {}, {}, bytes);
+    CountSent(frame, bytes);
     outbox_.Append(std::move(frame), bytes);
     queued_bytes_.store(queued + bytes, std::memory_order_relaxed);
     if (queued + bytes > options_.writable_bytes()) above_writable_ = true;
@@ -176,6 +178,7 @@ void Stream::OnRead(bool ok) {
         absl::StrCat(peer_.address, " sent bytes that are not frames of this protocol")));
     Cancel();
   } else if (!discard) {
+    CountReceived(static_cast<size_t>(batch.frames_size()), bytes);
     size_t share = bytes / (batch.frames_size() + 1) + 1;
     for (wire::Frame& frame : *batch.mutable_frames()) events_->Push(std::move(frame), share);
   }

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "gangway/base/status.h"
+#include "gangway/transport/traffic.h"
 
 namespace gangway::transport {
 namespace {
@@ -40,6 +41,7 @@ GangwayCallbacks Lend(LinkEvents events) {
       .on_frame =
           [](void* owner, const char* bytes, size_t size) {
             wire::Frame frame;
+            CountReceived(1, size);
             if (frame.ParseFromArray(bytes, static_cast<int>(size)) && kOf(owner)->on_frame)
               kOf(owner)->on_frame(std::move(frame));
           },
@@ -67,6 +69,7 @@ class LoadedLink final : public Link {
     const std::string bytes = frame.SerializeAsString();
     absl::Status status;
     links_.send(link_, bytes.data(), bytes.size(), Into(&status));
+    if (status.ok()) CountSent(frame, bytes.size());  // the library counts for itself alone
     return status;
   }
 

@@ -16,6 +16,7 @@
 
 #include "gangway/base/clock.h"
 #include "gangway/transport/batch.pb.h"
+#include "gangway/transport/traffic.h"
 
 namespace gangway::transport {
 namespace {
@@ -133,6 +134,7 @@ absl::Status Connection::Send(wire::Frame frame) {
       return QueueFull(peer_, queued, options_.queue_bytes_max);
     }
     Trace(TraceKind::kSend, trace_link_, {}, {}, bytes);
+    CountSent(frame, bytes);
     outbox_.Append(std::move(frame), bytes);
     queued_bytes_.store(queued + bytes, std::memory_order_relaxed);
     if (queued + bytes > options_.writable_bytes()) above_writable_ = true;
@@ -381,6 +383,7 @@ void Connection::OnMessage(std::string_view message) {
     return End(absl::InvalidArgumentError(
         absl::StrCat(peer_.address, " sent bytes that are not frames of this protocol")));
   }
+  CountReceived(static_cast<size_t>(batch.frames_size()), message.size());
   const size_t share = message.size() / (batch.frames_size() + 1) + 1;
   for (wire::Frame& frame : *batch.mutable_frames()) events_->Push(std::move(frame), share);
   if (batch.has_close()) return LetGo(absl::CancelledError(batch.close().reason()));

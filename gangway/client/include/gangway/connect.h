@@ -3,6 +3,7 @@
 #ifndef GANGWAY_CONNECT_H_
 #define GANGWAY_CONNECT_H_
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -25,6 +26,16 @@ struct ClusterOptions {
 // host's. NOT_FOUND: a file of the TLS folder, or the library with gRPC. PERMISSION_DENIED: other users can read that
 // file. UNAUTHENTICATED: the token is not the cluster's.
 Result<std::unique_ptr<Client>> Connect(const ClusterOptions& options);
+
+// What this process has exchanged with clusters since it started: messages of the native protocol, without the
+// heartbeats that it sends, and their bytes. Bytes that pass through shared memory are not among them.
+struct Traffic {
+  uint64_t frames_sent = 0;
+  uint64_t bytes_sent = 0;
+  uint64_t frames_received = 0;
+  uint64_t bytes_received = 0;
+};
+Traffic TrafficOfProcess();
 
 }  // namespace gangway
 
