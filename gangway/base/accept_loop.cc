@@ -26,7 +26,6 @@ namespace gangway {
 namespace {
 
 constexpr int kBacklog = 4096;  // waiting connections; the system may lower it
-constexpr int kRetryMs = 200;   // while out of descriptors
 constexpr int kTurnConnections = 64;
 
 absl::Status Error(const std::string& what) {
@@ -108,8 +107,7 @@ AcceptLoop::~AcceptLoop() {
 }
 
 void AcceptLoop::Start(Take take) {
-  take_ = std::move(take);
-  thread_ = Thread("gangway-accept", [this] { Run(); });
+  thread_ = Thread("gangway-accept", [this, take = std::move(take)] { Run(take); });
 }
 
 void AcceptLoop::Stop() {
@@ -119,20 +117,20 @@ void AcceptLoop::Stop() {
   thread_.Join();
 }
 
-void AcceptLoop::Run() {
+void AcceptLoop::Run(const Take& take) {
   bool short_of = false;
   while (true) {
     // While out of descriptors, the listener stays readable, so the poll leaves it out: only the
     // wake ends it early.
     pollfd fds[] = {{.fd = wake_.get(), .events = POLLIN},
                     {.fd = short_of ? -1 : listener_.get(), .events = POLLIN}};
-    poll(fds, 2, short_of ? kRetryMs : -1);
+    poll(fds, 2, short_of ? static_cast<int>(kRetryAfter.count()) : -1);
     if (fds[0].revents != 0) return;
-    short_of = !Accept();
+    short_of = !TakeWaiting(take);
   }
 }
 
-bool AcceptLoop::Accept() {
+bool AcceptLoop::TakeWaiting(const Take& take) {
   for (int i = 0; i < kTurnConnections; ++i) {
     const int fd = accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd < 0 && OutOfResources(errno)) {
@@ -151,7 +149,7 @@ bool AcceptLoop::Accept() {
     if (std::exchange(told_, false)) Log(LogLevel::kInfo, "connections are accepted again");
     const int on = 1;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));  // no effect on a unix socket
-    take_(fd);
+    take(fd);
   }
   return true;
 }

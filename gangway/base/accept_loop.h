@@ -1,4 +1,5 @@
-// AcceptLoop: listens at an address on its own thread and hands over the accepted connections.
+// AcceptLoop: listens at an address and hands over the accepted connections, on its own thread (Start) or on that of an
+// owner which watches the socket (TakeWaiting).
 // gRPC's listener stops for good when the process runs out of file descriptors. This one logs the
 // shortage once, leaves new connections in the kernel's backlog, and resumes when descriptors are
 // free.
@@ -8,6 +9,7 @@
 #ifndef GANGWAY_BASE_ACCEPT_LOOP_H_
 #define GANGWAY_BASE_ACCEPT_LOOP_H_
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -38,18 +40,22 @@ class AcceptLoop {
   void Start(Take take);  // once
   void Stop();            // no connection is accepted after it
 
+  // Instead of Start: readable when connections wait.
+  int fd() const { return listener_.get(); }
+  // Hands over those that wait, up to a limit. False: out of descriptors or memory; others wait until the next call.
+  bool TakeWaiting(const Take& take);
+  static constexpr std::chrono::milliseconds kRetryAfter{200};  // while out of descriptors
+
  private:
   AcceptLoop() = default;
   absl::Status Open(int family, const void* address, size_t size);
-  void Run();
-  bool Accept();  // false: out of descriptors or memory
+  void Run(const Take& take);
 
   FileDescriptor listener_;
   FileDescriptor wake_;
   int port_ = 0;
   std::string path_;
   bool told_ = false;
-  Take take_;
   Thread thread_;
 };
 

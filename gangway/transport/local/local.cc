@@ -2,6 +2,7 @@
 #include "gangway/transport/local/local.h"
 
 #include <poll.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/un.h>
@@ -111,22 +112,76 @@ bool MayTalk(const std::string& address, const ucred& peer) {
   return !address.starts_with(kAbstract) || (peer.pid != 0 && peer.uid == geteuid());
 }
 
+constexpr uint32_t kAccepts = EPOLLIN;
+
+// The socket of a listener, which the IoThread watches.
+class Accepting final : public IoThread::Watched {
+ public:
+  Accepting(IoThread* io, std::unique_ptr<AcceptLoop> loop, AcceptLoop::Take take)
+      : io_(io),
+        id_(io->NextId()),
+        fd_(loop->fd()),
+        take_(std::move(take)),
+        loop_(std::move(loop)) {}
+
+  uint64_t id() const { return id_; }
+  int fd() const { return fd_; }
+
+  // Returns when no call of `take` is in progress; none follows. The socket is closed.
+  void Close() GANGWAY_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    loop_ = nullptr;
+  }
+
+  void OnReady(uint32_t /*epoll_events*/) override { TakeWaiting(/*was_short=*/false); }
+
+  Clock::time_point OnTick(Clock::time_point /*now*/) override {
+    return is_short_ ? TakeWaiting(/*was_short=*/true) : Clock::time_point::max();
+  }
+
+ private:
+  // While out of descriptors, the socket stays readable, so it is not watched.
+  Clock::time_point TakeWaiting(bool was_short) GANGWAY_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    if (loop_ == nullptr) return Clock::time_point::max();
+    is_short_ = !loop_->TakeWaiting(take_);
+    if (is_short_ != was_short) io_->Change(id_, fd_, is_short_ ? 0U : kAccepts);
+    if (!is_short_) return Clock::time_point::max();
+    const auto again = Clock::now() + AcceptLoop::kRetryAfter;
+    if (!was_short) io_->TickAt(again);
+    return again;
+  }
+
+  IoThread* const io_;
+  const uint64_t id_;
+  const int fd_;
+  const AcceptLoop::Take take_;
+  bool is_short_ = false;  // of descriptors; accessed by the IoThread only
+  Mutex mutex_;
+  std::unique_ptr<AcceptLoop> loop_ GANGWAY_GUARDED_BY(mutex_);
+};
+
 class LocalListener final : public Listener {
  public:
-  LocalListener(std::string address, std::shared_ptr<IoThread> io, std::unique_ptr<AcceptLoop> loop)
-      : address_(std::move(address)), io_(std::move(io)), loop_(std::move(loop)) {}
+  LocalListener(std::string address, std::shared_ptr<IoThread> io)
+      : address_(std::move(address)), io_(std::move(io)) {}
 
   ~LocalListener() override {
-    loop_->Stop();
+    if (accepting_ != nullptr) {
+      io_->Forget(accepting_->id(), accepting_->fd());
+      accepting_->Close();
+    }
     connections_->Shut(
         absl::CancelledError(absl::StrCat("the listener at ", address_, " was closed")));
   }
 
-  void Open(Accept accept, LinkOptions options, size_t message_bytes_max) {
+  // UNAVAILABLE: the system cannot watch another socket.
+  absl::Status Open(std::unique_ptr<AcceptLoop> loop, Accept accept, LinkOptions options,
+                    size_t message_bytes_max) {
     auto greeted = [accept = std::move(accept)](const std::shared_ptr<Connection>& connection) {
       connection->Start(accept(std::make_shared<LinkHandle<Connection>>(connection)));
     };
-    loop_->Start([this, options, message_bytes_max, greeted = std::move(greeted)](int fd) {
+    auto take = [this, options, message_bytes_max, greeted = std::move(greeted)](int fd) {
       FileDescriptor socket(fd);
       const ucred peer = PeerOf(socket);
       if (!MayTalk(address_, peer)) return;
@@ -135,7 +190,11 @@ class LocalListener final : public Listener {
           absl::StrCat(address_, " (process ", peer.pid, ")"));
       connection->Init();
       if (connections_->Add(connection)) connection->Serve(greeted);
-    });
+    };
+    auto accepting = std::make_shared<Accepting>(io_.get(), std::move(loop), std::move(take));
+    GANGWAY_RETURN_IF_ERROR(io_->Watch(accepting->id(), accepting->fd(), kAccepts, accepting));
+    accepting_ = std::move(accepting);
+    return absl::OkStatus();
   }
 
   const std::string& address() const override { return address_; }
@@ -143,7 +202,7 @@ class LocalListener final : public Listener {
  private:
   const std::string address_;
   const std::shared_ptr<IoThread> io_;
-  const std::unique_ptr<AcceptLoop> loop_;
+  std::shared_ptr<Accepting> accepting_;
   const std::shared_ptr<ConnectionSet> connections_ = std::make_shared<ConnectionSet>();
 };
 
@@ -175,8 +234,9 @@ class LocalTransport final : public Transport {
     std::string real = address;
     if (name.front() == '\0')
       real = absl::StrCat(std::string(kAbstract), (*loop)->path().substr(1));
-    auto listener = std::make_unique<LocalListener>(std::move(real), io, *std::move(loop));
-    listener->Open(std::move(accept), options, options_.message_bytes_max);
+    auto listener = std::make_unique<LocalListener>(std::move(real), io);
+    GANGWAY_RETURN_IF_ERROR(
+        listener->Open(*std::move(loop), std::move(accept), options, options_.message_bytes_max));
     return listener;
   }
 

@@ -1,7 +1,7 @@
 // A transport between processes of one host: a link is a connection of a unix socket. Addresses:
 // "unix:/path" is a socket file, protected by the permissions of its folder; "unix-abstract:name"
 // leaves no file, and both ends must belong to the same user. To listen at "unix-abstract:" lets
-// the system choose the name. Threads: one per transport, for all its links, and one per listener.
+// the system choose the name. Threads: one per transport, for all its links and listeners.
 // The peer is not trusted: bad input harms only its own link.
 //
 // Why not gRPC alone: here a message costs only a write in the sending thread and one wake of the
