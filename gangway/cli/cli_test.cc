@@ -26,6 +26,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::Contains;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using Millis = RestartPolicy::Millis;
@@ -154,6 +155,38 @@ TEST_F(StateTest, ChildrenAreToldTheirPlace) {
   EXPECT_EQ(*(std::find(command.begin(), command.end(), "--island") + 1), "1");
   EXPECT_THAT(children[0].command(""), Contains("127.0.0.1:4711"));
   EXPECT_THAT(children[0].command(""), Not(Contains("--no-latency-request")));
+}
+
+TEST_F(StateTest, SimulatedWorkersShareProcessesUpToTheirNumber) {
+  UpOptions options;
+  options.islands = 2;
+  options.workers = 5;
+  options.devices = 4;
+  options.simulated = 4;
+  options.port = 4711;
+  EXPECT_TRUE(CheckUp(options).ok()) << "they need no plugin";
+  const auto children = Children(options, StateDir(root_, 4711));
+  std::vector<std::string> names;
+  for (const ChildSpec& child : children) names.push_back(child.name);
+  EXPECT_THAT(names, ElementsAre("head", "compiler", "compiler1", "island0/worker0-3",
+                                 "island0/worker4", "island1/worker0-3", "island1/worker4"));
+  const auto value = [](const std::vector<std::string>& command, const char* flag) {
+    return *(std::find(command.begin(), command.end(), flag) + 1);
+  };
+  const auto compiler = children[1].command("control");
+  EXPECT_THAT(compiler, AllOf(Contains("--simulate"), Not(Contains("--plugin"))));
+  EXPECT_EQ(value(compiler, "--devices"), "40") << "a program may have them all";
+  const auto shared = children[5].command("control");
+  EXPECT_EQ(value(shared, "--island"), "1");
+  EXPECT_EQ(value(shared, "--index"), "0");
+  EXPECT_EQ(value(shared, "--simulate"), "4");
+  EXPECT_THAT(shared, Not(Contains("--plugin")));
+  const auto alone = children[6].command("control");
+  EXPECT_EQ(value(alone, "--index"), "4");
+  EXPECT_EQ(value(alone, "--simulate"), "1");
+  EXPECT_EQ(value(shared, "--memory"), value(alone, "--memory")) << "of each device";
+  EXPECT_EQ(std::stoull(value(shared, "--heap")), 4 * std::stoull(value(alone, "--heap")))
+      << "of the process";
 }
 
 TEST_F(StateTest, WorkersAreToldHowMuchOfAGpuTheyTake) {

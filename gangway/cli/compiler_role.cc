@@ -28,6 +28,7 @@
 #include "gangway/device/pjrt/pjrt_backend.h"
 #include "gangway/device/pjrt/position_call.h"
 #include "gangway/device/pjrt/simulated_work.h"
+#include "gangway/device/sim/sim_backend.h"
 
 namespace gangway::cli {
 namespace {
@@ -61,9 +62,9 @@ absl::Status OrSay(const absl::Status& confined) {
 
 // Compilers for other devices use their drivers' files and start programs of their own.
 absl::Status ConfineCompiler(const CompilerRoleOptions& options, const device::Backend& backend) {
-  if (backend.capabilities().platform != "cpu") {
-    spdlog::warn("this process is not confined: its platform is {}",
-                 backend.capabilities().platform);
+  const std::string& platform = backend.capabilities().platform;
+  if (platform != "cpu" && platform != "sim") {
+    spdlog::warn("this process is not confined: its platform is {}", platform);
     return absl::OkStatus();
   }
   const uint64_t more = options.memory_bytes == 0 ? 0 : 2 * options.memory_bytes + kReservedBytes;
@@ -71,8 +72,9 @@ absl::Status ConfineCompiler(const CompilerRoleOptions& options, const device::B
       compiler::LimitProcess({.more_address_bytes = more, .file_bytes_max = kFileBytesMax}));
   compiler::FileAccess files{.readable = compiler::SystemFiles()};
   std::error_code error;
-  files.readable.push_back(
-      std::filesystem::canonical(options.plugin, error).parent_path().native());
+  if (!options.simulated)
+    files.readable.push_back(
+        std::filesystem::canonical(options.plugin, error).parent_path().native());
   for (const std::string& folder : {options.scratch_folder, options.cache_folder})
     if (!folder.empty()) files.writable.push_back(folder);
   GANGWAY_RETURN_IF_ERROR(OrSay(compiler::ConfineFiles(files)));
@@ -108,6 +110,25 @@ compiler::OpenBackend OpenLarger(const device::PjrtOptions& pjrt) {
   };
 }
 
+device::PjrtOptions CompilingPjrt(const CompilerRoleOptions& options) {
+  device::PjrtOptions pjrt;
+  pjrt.plugin_path = options.plugin;
+  pjrt.device_count = std::max(options.devices, kConverterDevices);
+  pjrt.nproc = options.threads;
+  pjrt.compiles_only = true;
+  return pjrt;
+}
+
+absl::StatusOr<std::unique_ptr<device::Backend>> OpenCompiling(const CompilerRoleOptions& options) {
+  if (options.simulated) return device::OpenSim({.device_count = options.devices});
+  GANGWAY_ASSIGN_OR_RETURN(auto backend, device::OpenPjrt(CompilingPjrt(options)));
+  device::OfferHandlers(*backend,
+                        std::vector{device::LinalgHandlers(backend->capabilities()),
+                                    device::SimulatedWorkHandlers(), device::HostCallHandlers(),
+                                    device::PositionHandlers(), collective::CollectiveHandlers()});
+  return backend;
+}
+
 // A spare ends with its link: the head lets it go when it has had no work.
 int ExitOfCompiler(const absl::Status& ended, bool spare) {
   if (ended.ok()) return 0;
@@ -122,17 +143,8 @@ int ExitOfCompiler(const absl::Status& ended, bool spare) {
 int RunCompilerRole(const CompilerRoleOptions& options) {
   BeginRole("compiler");
   if (auto status = UseScratch(options.scratch_folder); !status.ok()) return FailRole(status);
-  device::PjrtOptions pjrt;
-  pjrt.plugin_path = options.plugin;
-  pjrt.device_count = std::max(options.devices, kConverterDevices);
-  pjrt.nproc = options.threads;
-  pjrt.compiles_only = true;
-  auto backend = device::OpenPjrt(pjrt);
+  auto backend = OpenCompiling(options);
   if (!backend.ok()) return FailRole(backend.status());
-  device::OfferHandlers(**backend,
-                        std::vector{device::LinalgHandlers((*backend)->capabilities()),
-                                    device::SimulatedWorkHandlers(), device::HostCallHandlers(),
-                                    device::PositionHandlers(), collective::CollectiveHandlers()});
   auto access = ReadAccess(options.access);
   if (!access.ok()) return FailRole(access.status());
   auto transport = OpenTransport(access->tls);
@@ -144,7 +156,7 @@ int RunCompilerRole(const CompilerRoleOptions& options) {
   compiler.backend = backend->get();
   const std::unique_ptr<device::Backend> converter = OpenConverter(**backend);
   compiler.converter = converter.get();
-  compiler.open = OpenLarger(pjrt);
+  if (!options.simulated) compiler.open = OpenLarger(CompilingPjrt(options));
   compiler.confine = [&] { return ConfineCompiler(options, **backend); };
   compiler.memory_bytes_max = options.memory_bytes;
   compiler.index = options.index;

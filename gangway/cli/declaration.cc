@@ -127,7 +127,9 @@ absl::Status Become(const wire::WorkerDeclaration& declared, const WorkerPlace& 
     return absl::InternalError("the controller's declaration of this worker is damaged");
   }
   const std::string& tls = worker.access.tls;
-  GANGWAY_ASSIGN_OR_RETURN(worker.plugin, ChoosePlugin(declared.plugin(), place, tls));
+  if (worker.simulated == 0) {
+    GANGWAY_ASSIGN_OR_RETURN(worker.plugin, ChoosePlugin(declared.plugin(), place, tls));
+  }
   GANGWAY_ASSIGN_OR_RETURN(worker.host, ChooseHost(declared, place, worker.control_address, tls));
   const int port = place.data_port.value_or(static_cast<int>(declared.data_port()));
   GANGWAY_RETURN_IF_ERROR(CheckReach(worker.host, port, tls));

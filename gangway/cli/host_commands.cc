@@ -204,6 +204,11 @@ void AddWorker(CLI::App& app, HostOptions& hosts, WorkerRoleOptions& worker, int
       ->capture_default_str();
   command->add_option("--plugin", worker.plugin,
                       "a PJRT plugin of this host, instead of the one that the cluster declares");
+  command
+      ->add_option("--simulate", worker.simulated,
+                   "this many workers with simulated devices in one process, from --index on")
+      ->check(CLI::Range(1, 4096))
+      ->excludes("--plugin");
   // What a supervisor passes to its workers.
   command->add_option("--devices", worker.devices)->group("");
   command->add_option("--threads", worker.threads)->group("");

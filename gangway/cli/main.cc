@@ -31,6 +31,12 @@ void AddUp(CLI::App& app, UpOptions& up, int& result) {
   command->add_option("--plugin", up.plugin,
                       "a PJRT plugin: cpu, cuda, cuda12, cuda13 or the path of a .so (default: "
                       "GANGWAY_PLUGIN, or cpu)");
+  command
+      ->add_option("--simulate", up.simulated,
+                   "simulated devices, which run declared programs of C++ clients and cost a few "
+                   "threads in all: the most workers of an island that share a process")
+      ->check(CLI::Range(1, 4096))
+      ->excludes("--plugin");
   AddMemory(command, up);
   AddHeadMemory(command, up.head_memory_bytes);
   command
@@ -185,13 +191,17 @@ void AddRoles(CLI::App& app, HeadOptions& head, Uniform& uniform, AccessFiles& a
   command->add_option("--control", compiler.control_address)->required();
   command->add_option("--devices", compiler.devices);
   command->add_option("--threads", compiler.threads);
-  command->add_option("--plugin", compiler.plugin)->required();
+  CLI::Option* plugin = command->add_option("--plugin", compiler.plugin);
+  command->add_flag("--simulate", compiler.simulated)->excludes(plugin);
   command->add_option("--cache", compiler.cache_folder);
   command->add_option("--number", compiler.index);
   command->add_option("--scratch", compiler.scratch_folder);
   command->add_option("--memory", compiler.memory_bytes);
   AddAccess(command, compiler.access);
-  command->callback([&] { result = RunCompilerRole(compiler); });
+  command->callback([&] {
+    if (compiler.plugin.empty() && !compiler.simulated) throw CLI::RequiredError("--plugin");
+    result = RunCompilerRole(compiler);
+  });
 }
 
 int Main(int argc, char** argv) {

@@ -12,6 +12,7 @@ constexpr uint64_t kHeapBesideDevices = uint64_t{512} << 20;
 constexpr uint64_t kHeadOfUnknownHost = uint64_t{1} << 30;
 
 bool UsesHostMemory(const std::string& plugin) {
+  if (plugin.empty()) return true;  // simulated devices
   auto cpu = FindPlugin("cpu");
   return cpu.ok() && *cpu == plugin;
 }

@@ -31,6 +31,8 @@ struct WorkerRoleOptions {
   uint32_t island = 0;
   uint32_t index = 0;
   int devices = 1;
+  uint32_t simulated =
+      0;  // workers with simulated devices in this process, from `index` on; 0: none, it is one worker
   int threads = 64;  // of XLA CPU's pool
   // Of memory (memory_plan.h). Not set: the worker's own defaults, as if it had the host alone.
   std::optional<uint64_t> memory_bytes;  // per device; 0 = no limit
@@ -65,8 +67,9 @@ int RunSchedulerRole(const SchedulerRoleOptions& options);
 struct CompilerRoleOptions {
   std::string control_address;
   AccessFiles access = {.role = wire::ROLE_COMPILER};
-  int devices = 1;   // the count of a worker
-  int threads = 64;  // of XLA CPU's pool, as in the workers
+  int devices = 1;         // the count of a worker; of simulated ones, of the largest program
+  bool simulated = false;  // compiles for simulated devices, without a plugin
+  int threads = 64;        // of XLA CPU's pool, as in the workers
   std::string plugin;
   std::string cache_folder;  // "" = no cache on disk
   uint32_t index =

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -157,7 +158,7 @@ absl::Status CheckUp(const UpOptions& options) {
         "--islands ", options.islands, " --workers ", options.workers, " --devices ",
         options.devices, " make ", devices, " devices: choose from 1 to ", kDevicesMax));
   }
-  return FindPlugin(options.plugin).status();
+  return options.simulated > 0 ? absl::OkStatus() : FindPlugin(options.plugin).status();
 }
 
 absl::StatusOr<int> ClaimPort(int wanted) {
@@ -202,9 +203,13 @@ std::vector<ChildSpec> CompilerChildren(const CompilerChoice& compilers, uint32_
                                          "--number",   absl::StrCat(i),
                                          "--devices",  absl::StrCat(devices),
                                          "--threads",  absl::StrCat(threads),
-                                         "--plugin",   plugin,
                                          "--scratch",  scratch,
                                          "--memory",   absl::StrCat(memory)};
+    if (plugin.empty()) {
+      compiler.emplace_back("--simulate");
+    } else {
+      compiler.insert(compiler.end(), {"--plugin", plugin});
+    }
     if (compilers.caches) compiler.insert(compiler.end(), {"--cache", CacheFolder(dir.root())});
     compiler.insert(compiler.end(), access.begin(), access.end());
     children.push_back({.name = name,
@@ -256,12 +261,50 @@ std::vector<std::string> HeadCommand(const UpOptions& options, const StateDir& d
   return head;
 }
 
+struct FirstWorker {
+  uint32_t island = 0, index = 0;
+};
+
+// Of a process with `count` workers, which are simulated, or with one.
+std::vector<std::string> WorkerCommand(const UpOptions& options, const StateDir& dir,
+                                       const WorkerMemory& memory, int threads,
+                                       const FirstWorker& first, uint32_t count) {
+  auto text = [](auto number) { return absl::StrCat(number); };
+  std::vector<std::string> worker = {
+      RoleBinary(),      "worker",
+      "--island",        text(first.island),
+      "--index",         text(first.index),
+      "--devices",       text(options.devices),
+      "--threads",       text(threads),
+      "--staging",       text(options.staging_bytes.value_or(memory.staging_bytes)),
+      "--shared-memory", text(options.shared_memory_bytes.value_or(memory.shared_bytes)),
+      "--heap",          text(memory.heap_bytes * count),
+      "--token-file",    dir.File(TokenFile(wire::ROLE_WORKER))};
+  auto add = [&worker](const char* flag, std::string value) {
+    worker.emplace_back(flag);
+    worker.push_back(std::move(value));
+  };
+  if (options.simulated > 0) add("--simulate", text(count));
+  if (options.simulated == 0) add("--plugin", options.plugin);
+  if (options.device_memory.fraction != 0)
+    add("--device-memory-fraction", text(options.device_memory.fraction));
+  if (!options.device_memory.preallocate) worker.emplace_back("--no-preallocate");
+  if (memory.device_bytes) add("--memory", text(*memory.device_bytes));
+  return worker;
+}
+
+ChildSpec WorkerChild(const std::string& name, const std::vector<std::string>& worker,
+                      const std::string& scheduler) {
+  return {name, [worker, scheduler](const std::string& control) {
+            std::vector<std::string> command = worker;
+            command.insert(command.end(), {"--control", scheduler.empty() ? control : scheduler});
+            return command;
+          }};
+}
+
 }  // namespace
 
 std::vector<ChildSpec> Children(const UpOptions& options, const StateDir& dir) {
-  using Command = std::vector<std::string>;
-  const std::string binary = RoleBinary();
-  auto text = [](auto number) { return absl::StrCat(number); };
   const int threads = options.threads > 0
                           ? options.threads
                           : DefaultThreads(options.devices, std::thread::hardware_concurrency());
@@ -269,54 +312,30 @@ std::vector<ChildSpec> Children(const UpOptions& options, const StateDir& dir) {
   const WorkerMemory memory =
       PlanWorker(HostMemoryBytes(), workers, options.devices, options.plugin, options.memory_bytes);
   CompilerChoice compilers = options.compilers;
-  compilers.caches = options.isolation == kNoIsolation;
+  compilers.caches = options.isolation == kNoIsolation && options.simulated == 0;
+  // XLA finds as many devices as a program needs; simulated ones are counted.
+  const uint32_t compiling = options.simulated == 0 ? options.devices : workers * options.devices;
   std::vector<ChildSpec> children;
   children.push_back(
       {"head", [head = HeadCommand(options, dir)](const std::string&) { return head; }});
   for (ChildSpec& compiler :
-       CompilerChildren(compilers, options.devices, threads, options.plugin, dir,
+       CompilerChildren(compilers, compiling, threads, options.plugin, dir,
                         {"--token-file", dir.File(TokenFile(wire::ROLE_COMPILER))}))
     children.push_back(std::move(compiler));
+  const uint32_t in_process = std::max(options.simulated, 1U);
   for (uint32_t island = 0; island < options.islands; ++island) {
     std::string scheduler;  // the address for the island's workers, if not the head's
     if (options.separate_schedulers) {
       scheduler = LocalAddress(dir, absl::StrCat("scheduler", island, ".sock"));
       children.push_back(SchedulerChild(island, scheduler, dir));
     }
-    for (uint32_t index = 0; index < options.workers; ++index) {
-      Command worker = {binary,
-                        "worker",
-                        "--island",
-                        text(island),
-                        "--index",
-                        text(index),
-                        "--devices",
-                        text(options.devices),
-                        "--threads",
-                        text(threads),
-                        "--staging",
-                        text(options.staging_bytes.value_or(memory.staging_bytes)),
-                        "--shared-memory",
-                        text(options.shared_memory_bytes.value_or(memory.shared_bytes)),
-                        "--heap",
-                        text(memory.heap_bytes),
-                        "--plugin",
-                        options.plugin,
-                        "--token-file",
-                        dir.File(TokenFile(wire::ROLE_WORKER))};
-      if (options.device_memory.fraction != 0)
-        worker.insert(worker.end(),
-                      {"--device-memory-fraction", text(options.device_memory.fraction)});
-      if (!options.device_memory.preallocate) worker.emplace_back("--no-preallocate");
-      if (memory.device_bytes)
-        worker.insert(worker.end(), {"--memory", text(*memory.device_bytes)});
-      children.push_back({absl::StrCat("island", island, "/worker", index),
-                          [worker, scheduler](const std::string& control) {
-                            Command command = worker;
-                            command.insert(command.end(),
-                                           {"--control", scheduler.empty() ? control : scheduler});
-                            return command;
-                          }});
+    for (uint32_t index = 0; index < options.workers; index += in_process) {
+      const uint32_t count = std::min(in_process, options.workers - index);
+      children.push_back(WorkerChild(
+          absl::StrCat("island", island, "/worker", index,
+                       count > 1 ? absl::StrCat("-", index + count - 1) : std::string()),
+          WorkerCommand(options, dir, memory, threads, {.island = island, .index = index}, count),
+          scheduler));
     }
   }
   return children;
@@ -326,7 +345,7 @@ int Up(UpOptions options) {
   if (auto status = CheckUp(options); !status.ok()) return Fail(status);
   const uint64_t workers = uint64_t{options.islands} * options.workers;
   if (auto status = CheckOpenFiles(workers, RaiseOpenFiles()); !status.ok()) return Fail(status);
-  options.plugin = *FindPlugin(options.plugin);
+  if (options.simulated == 0) options.plugin = *FindPlugin(options.plugin);
   auto port = ChoosePort(options.port);
   if (!port.ok()) return Fail(port.status());
   const std::string root = StateRoot(options.state_root);

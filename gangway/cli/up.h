@@ -35,7 +35,9 @@ struct UpOptions {
   uint32_t devices = 1;  // per worker
   int port = -1;       // of the front door; 0 = any free one; negative: GANGWAY_PORT or the default
   std::string plugin;  // as FindPlugin takes it
-  int threads = 0;     // of XLA CPU's pool in each worker and the compiler; 0 = DefaultThreads()
+  // Simulated devices, without a plugin: the most workers of an island that share a process; 0: real devices.
+  uint32_t simulated = 0;
+  int threads = 0;  // of XLA CPU's pool in each worker and the compiler; 0 = DefaultThreads()
   // Not set: PlanWorker decides.
   std::optional<uint64_t> memory_bytes;         // per device; 0 = no limit
   std::optional<uint64_t> staging_bytes;        // per worker
@@ -64,7 +66,8 @@ int DefaultThreads(uint32_t devices, unsigned cores);
 // Flags that let a head's front door listen in the state folder, too, where the folder's name is not too long for that.
 std::vector<std::string> FrontDoorSocket(const StateDir& dir);
 
-// The compiler and its spares. `access`: flags that name the token and, with TLS, its folder.
+// The compiler and its spares. `plugin`: empty for simulated devices. `access`: flags that name the token and, with
+// TLS, its folder.
 std::vector<ChildSpec> CompilerChildren(const CompilerChoice& compilers, uint32_t devices,
                                         int threads, const std::string& plugin, const StateDir& dir,
                                         const std::vector<std::string>& access);

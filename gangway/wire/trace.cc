@@ -22,23 +22,32 @@ void AddRecord(const TraceRecord& record, TraceReply& reply) {
   reply.add_words(record.value);
 }
 
+uint64_t NowNs() {
+  return static_cast<uint64_t>(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch())
+          .count());
+}
+
+void Begin(const TraceRequest& request, const std::string& process, uint64_t now_ns,
+           TraceReply& reply) {
+  reply.set_probe(request.probe());
+  reply.set_process(process);
+  reply.set_process_id(ProcessId());
+  reply.set_time_ns(now_ns);
+}
+
 }  // namespace
 
 std::string SchedulerTraceName(uint32_t island) { return absl::StrCat("scheduler ", island); }
 
 std::vector<Frame> TraceFrames(const TraceRequest& request, const std::string& process) {
-  const uint64_t now = static_cast<uint64_t>(
-      std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch())
-          .count());
+  const uint64_t now_ns = NowNs();
   const TraceSnapshot snapshot = ReadTrace();
   std::vector<Frame> frames;
   size_t done = 0;
   do {
     TraceReply& reply = *frames.emplace_back().mutable_trace_reply();
-    reply.set_probe(request.probe());
-    reply.set_process(process);
-    reply.set_process_id(ProcessId());
-    reply.set_time_ns(now);
+    Begin(request, process, now_ns, reply);
     reply.set_recorded(snapshot.recorded);
     const size_t end = std::min(done + kRecordsPerFrame, snapshot.records.size());
     reply.mutable_words()->Reserve(static_cast<int>((end - done) * kTraceWords));
@@ -53,6 +62,14 @@ std::vector<Frame> TraceFrames(const TraceRequest& request, const std::string& p
   }
   last.set_last(true);
   return frames;
+}
+
+Frame NoTraceFrame(const TraceRequest& request, const std::string& process) {
+  Frame frame;
+  TraceReply& reply = *frame.mutable_trace_reply();
+  Begin(request, process, NowNs(), reply);
+  reply.set_last(true);
+  return frame;
 }
 
 TraceRecord TraceRecordAt(const TraceReply& reply, int index) {

@@ -17,6 +17,9 @@ inline constexpr int kTraceWords = 5;  // per record
 // set.
 std::vector<Frame> TraceFrames(const TraceRequest& request, const std::string& process);
 
+// Without records: of a role whose process has answered under another name.
+Frame NoTraceFrame(const TraceRequest& request, const std::string& process);
+
 // The name there of a scheduler that is its own process.
 std::string SchedulerTraceName(uint32_t island);
 

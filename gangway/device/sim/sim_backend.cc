@@ -45,9 +45,9 @@ class SimBackendImpl final : public SimBackend {
   absl::StatusOr<std::unique_ptr<Executable>> Compile(const Program& program, std::string_view,
                                                       std::span<const int> devices) override {
     if (program.format != "sim") {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "simulated devices run programs of format 'sim', not '", std::string(program.format),
-          "'; open a real backend (--device=pjrt) for those"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("simulated devices run programs of format 'sim', not '",
+                       std::string(program.format), "'; a cluster without --simulate runs those"));
     }
     GANGWAY_ASSIGN_OR_RETURN(SimProgram parsed, ParseSimProgram(program.code));
     return SimExecutable::Place(engine_, memory_, device_count(), std::move(parsed), devices);

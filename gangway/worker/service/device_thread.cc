@@ -11,10 +11,13 @@
 namespace gangway::worker {
 
 DeviceThread::DeviceThread(const std::string& name, int inflight_max,
-                           std::chrono::milliseconds gate_wait_max)
+                           std::chrono::milliseconds gate_wait_max, DevicePool* pool)
     : gate_wait_max_(gate_wait_max),
+      pool_(pool),
       executes_(std::make_shared<InFlight>(inflight_max)),
-      thread_(name, [this] { Run(); }) {}
+      ended_(pool != nullptr) {
+  if (pool == nullptr) thread_ = Thread(name, [this] { Run(); });
+}
 
 DeviceThread::~DeviceThread() {
   if (thread_.joinable()) thread_.Join();
@@ -26,7 +29,16 @@ void DeviceThread::Post(Task task) {
     if (stopping_) return;
     queue_.push_back(std::move(task));
   }
-  changed_.NotifyOne();
+  Wake();
+}
+
+void DeviceThread::Wake() {
+  if (pool_ == nullptr) return changed_.NotifyOne();
+  {
+    MutexLock lock(mutex_);
+    if (!std::exchange(ended_, false)) return;  // its turn goes on
+  }
+  pool_->Run([this] { TakeTurn(); });
 }
 
 void DeviceThread::Leave() {
@@ -43,7 +55,7 @@ void DeviceThread::Recheck() {
     MutexLock lock(mutex_);
     if (at_gate_.empty()) return;
   }
-  changed_.NotifyOne();
+  Wake();
 }
 
 bool DeviceThread::Borrow() {
@@ -56,12 +68,15 @@ bool DeviceThread::Borrow() {
 }
 
 void DeviceThread::GiveBack() {
+  bool stopping = false;
   {
     MutexLock lock(mutex_);
     user_ = User::kNone;
-    if (queue_.empty() && !stopping_) return;
+    stopping = stopping_;
+    if (queue_.empty() && !stopping) return;
   }
-  changed_.NotifyAll();
+  if (stopping) return changed_.NotifyAll();
+  Wake();
 }
 
 bool DeviceThread::MayEnter(const Task& task) const {
@@ -131,6 +146,22 @@ bool DeviceThread::Stop(Clock::time_point deadline) {
   return changed_.WaitUntil(mutex_, deadline, [this]() GANGWAY_NO_ANALYSIS {
     return ended_ && user_ != User::kBorrower;
   });
+}
+
+void DeviceThread::TakeTurn() {
+  while (true) {
+    Work work;
+    {
+      MutexLock lock(mutex_);
+      if (!stopping_) work = Take();
+      if (work == nullptr) {
+        ended_ = true;
+        changed_.NotifyAll();
+        return;
+      }
+    }
+    work();
+  }
 }
 
 void DeviceThread::Run() {

@@ -3,6 +3,7 @@
 // for its peers, so the thread does nothing else: no bytes, no messages. A task may wait for slots and for the
 // in-flight limit; only earlier work can end these waits (GS-4), so they end. The wait at the gate has a limit (TM-1).
 // While the device is idle, another thread may borrow it, so one thread at a time uses it.
+// Of a simulated device that shares a DevicePool, it is a turn on one of the pool's threads while it has tasks.
 #ifndef GANGWAY_WORKER_SERVICE_DEVICE_THREAD_H_
 #define GANGWAY_WORKER_SERVICE_DEVICE_THREAD_H_
 
@@ -20,6 +21,7 @@
 #include "gangway/base/ids.h"
 #include "gangway/base/mutex.h"
 #include "gangway/base/thread.h"
+#include "gangway/worker/service/device_pool.h"
 #include "gangway/worker/service/in_flight.h"
 
 namespace gangway::worker {
@@ -27,8 +29,10 @@ namespace gangway::worker {
 class DeviceThread {
  public:
   // At most `inflight_max` executes are in flight at a time. `gate_wait_max`: how long the head of the gate's
-  // queue waits without any gang entering or leaving the device.
-  DeviceThread(const std::string& name, int inflight_max, std::chrono::milliseconds gate_wait_max);
+  // queue waits without any gang entering or leaving the device. `pool`: null, or what it runs on, for devices without
+  // gangs of kGangAlone; it outlives this.
+  DeviceThread(const std::string& name, int inflight_max, std::chrono::milliseconds gate_wait_max,
+               DevicePool* pool = nullptr);
   ~DeviceThread();  // after Stop() returned true
 
   // How a task passes the gate, which keeps gangs with the runtime's own collectives from being in progress together.
@@ -95,6 +99,9 @@ class DeviceThread {
   enum class User { kNone, kThread, kBorrower };
 
   void Run() GANGWAY_EXCLUDES(mutex_);
+  // Lets Run, or a turn on the pool, look for tasks.
+  void Wake() GANGWAY_EXCLUDES(mutex_);
+  void TakeTurn() GANGWAY_EXCLUDES(mutex_);
   bool MayEnter(const Task& task) const GANGWAY_REQUIRES(mutex_);
   // `first`: no task before it waits.
   bool Waits(const Task& task, bool first) const GANGWAY_REQUIRES(mutex_);
@@ -105,6 +112,7 @@ class DeviceThread {
   Clock::time_point WaitsUntil() const GANGWAY_REQUIRES(mutex_);
 
   const std::chrono::milliseconds gate_wait_max_;
+  DevicePool* const pool_;
   const std::shared_ptr<InFlight> executes_;
   std::atomic<uint64_t> calls_{0};
   std::atomic<Ordinal> call_gang_{Ordinal()};
@@ -117,8 +125,8 @@ class DeviceThread {
   Clock::time_point gate_moved_ GANGWAY_GUARDED_BY(mutex_);  // the last time one entered or left
   User user_ GANGWAY_GUARDED_BY(mutex_) = User::kNone;
   bool stopping_ GANGWAY_GUARDED_BY(mutex_) = false;
-  bool ended_ GANGWAY_GUARDED_BY(mutex_) = false;
-  Thread thread_;  // last: starts when all other members exist
+  bool ended_ GANGWAY_GUARDED_BY(mutex_) = false;  // and, on a pool, whenever it has no turn
+  Thread thread_;  // none on a pool. Last: starts when all other members exist
 };
 
 }  // namespace gangway::worker

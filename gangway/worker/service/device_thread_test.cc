@@ -4,8 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <future>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -74,6 +76,33 @@ TEST_F(DeviceThreadTest, TasksRunInOrderWithoutCollectives_GS_1) {
        [] { return false; });  // it waits by itself, as producers run before it
   Post("gang 2", Turn::kGang);
   EXPECT_THAT(Ran(), ElementsAre("gang 1", "fetch", "gang 2"));
+}
+
+TEST(DevicesOnAPool, RunTheirOwnTasksInOrderAndOneAtATime_GS_1) {
+  constexpr int kDevices = 8, kTasks = 500;
+  DevicePool pool(2);
+  std::vector<std::unique_ptr<DeviceThread>> devices;
+  std::vector<std::vector<int>> ran(kDevices);
+  std::vector<std::atomic<int>> inside(kDevices);
+  std::vector<std::promise<void>> ended(kDevices);
+  for (int i = 0; i < kDevices; ++i)
+    devices.push_back(std::make_unique<DeviceThread>("", 4, std::chrono::minutes(10), &pool));
+  for (int task = 0; task < kTasks; ++task) {
+    for (int i = 0; i < kDevices; ++i) {
+      devices[i]->Post({.run = [&, i, task](const absl::Status&) {
+        EXPECT_EQ(inside[i]++, 0);
+        ran[i].push_back(task);
+        --inside[i];
+        if (task + 1 == kTasks) ended[i].set_value();
+      }});
+    }
+  }
+  for (int i = 0; i < kDevices; ++i) {
+    ended[i].get_future().wait();
+    EXPECT_TRUE(devices[i]->Stop(Clock::now() + seconds(5)));
+    EXPECT_TRUE(std::is_sorted(ran[i].begin(), ran[i].end()));
+    EXPECT_EQ(ran[i].size(), static_cast<size_t>(kTasks));
+  }
 }
 
 TEST_F(DeviceThreadTest, OneGangWithCollectivesIsInTheDeviceAtATime) {

@@ -42,8 +42,8 @@ std::optional<collective::WaitQuestion> Parse(const wire::WaitQuestion& asked) {
 }  // namespace
 
 LongWaits::LongWaits(const CollectivePeers* peers, std::shared_ptr<EventLoop> loop,
-                     wire::ReportBatch* reports)
-    : peers_(peers), loop_(std::move(loop)), reports_(reports) {}
+                     TellScheduler tell)
+    : peers_(peers), loop_(std::move(loop)), tell_(std::move(tell)) {}
 
 void LongWaits::Tell(uint64_t gang) {
   loop_->Post([this, gang] { Report(gang); });
@@ -69,7 +69,7 @@ void LongWaits::Report(uint64_t gang) {
     wait.set_awaited_device(waiting.peer_device);
     if (waiting.is_mirrored) Describe(*waiting.awaited, *wait.mutable_deed());
   }
-  if (news.waits_size() != 0) *reports_->add_reports() = std::move(report);
+  if (news.waits_size() != 0) tell_(std::move(report));
 }
 
 void LongWaits::Check(const wire::WaitCheck& check) const {
@@ -82,8 +82,8 @@ void LongWaits::Check(const wire::WaitCheck& check) const {
     report.mutable_wait_held()->set_gang(check.gang());
     report.mutable_wait_held()->set_check(check.check());
     report.mutable_wait_held()->set_device(asked.device());
-    device->Ask(*question, [loop = loop_, reports = reports_, report = std::move(report)] {
-      loop->Post([reports, report] { *reports->add_reports() = report; });
+    device->Ask(*question, [this, loop = loop_, report = std::move(report)] {
+      loop->Post([this, report] { tell_(report); });
     });
   }
 }

@@ -6,6 +6,7 @@
 #define GANGWAY_WORKER_SERVICE_LONG_WAITS_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 
@@ -17,10 +18,10 @@ namespace gangway::worker {
 
 class LongWaits {
  public:
-  // `peers` outlives this. `reports` gets what the scheduler is to be told, on the loop, which is then to send it; it
-  // may be constructed later than this.
-  LongWaits(const CollectivePeers* peers, std::shared_ptr<EventLoop> loop,
-            wire::ReportBatch* reports);
+  using TellScheduler = std::function<void(wire::Report)>;
+
+  // `peers` outlives this. `tell` gets what the scheduler is to be told, on the loop.
+  LongWaits(const CollectivePeers* peers, std::shared_ptr<EventLoop> loop, TellScheduler tell);
 
   // A member of the gang has waited for long. Reports the waits of all its members here that were not reported before.
   // Any thread.
@@ -33,7 +34,7 @@ class LongWaits {
 
   const CollectivePeers* const peers_;
   const std::shared_ptr<EventLoop> loop_;
-  wire::ReportBatch* const reports_;
+  const TellScheduler tell_;
   std::map<int, uint64_t> told_;  // by device: the last wait that was reported
 };
 

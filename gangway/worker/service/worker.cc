@@ -4,7 +4,6 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstdlib>
 #include <map>
 #include <thread>
@@ -13,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/check.h"
 #include "gangway/base/clock.h"
 #include "gangway/base/heap.h"
 #include "gangway/base/host_memory.h"
@@ -33,6 +33,8 @@
 #include "gangway/wire/failure.h"
 #include "gangway/wire/trace.h"
 #include "gangway/wire/version.h"
+#include "gangway/worker/service/control_link.h"
+#include "gangway/worker/service/device_pool.h"
 #include "gangway/worker/service/idle_watch.h"
 #include "gangway/worker/service/stuck_watch.h"
 #include "gangway/worker/service/worker_service.h"
@@ -66,12 +68,16 @@ void SetCollectiveTimeout() {
   setenv("XLA_FLAGS", flags.c_str(), 1);
 }
 
+// Programs name slow and failing devices by their number in the island.
+std::unique_ptr<device::Backend> OpenSimulated(const WorkerOptions& options) {
+  return device::OpenSim({.device_count = options.device_count,
+                          .first_device = static_cast<int>(options.index) * options.device_count});
+}
+
 absl::StatusOr<std::unique_ptr<device::Backend>> OpenBackend(const WorkerOptions& options) {
   absl::StatusOr<std::unique_ptr<device::Backend>> backend;
   if (options.open_backend) {
     backend = options.open_backend();
-  } else if (options.sim) {
-    backend = device::OpenSim({.device_count = options.device_count});
   } else {
     SetCollectiveTimeout();
     backend = device::OpenPjrt({.plugin_path = options.plugin_path,
@@ -114,83 +120,6 @@ uint64_t DeviceBytes(const WorkerOptions& options, const device::Backend& backen
 }
 
 Incarnation NewIncarnation() { return Incarnation((RandomBits() >> 1) | 1); }  // 63 bits, never 0
-
-// The link to the scheduler. Send is thread-safe: one lock covers the sequence number and the
-// position in the stream.
-class ControlLink {
- public:
-  ControlLink(Incarnation incarnation, StopFlag& stop) : incarnation_(incarnation), stop_(stop) {}
-
-  // Nothing is sent before `hello`.
-  void Set(std::shared_ptr<transport::Link> link, wire::Frame hello) {
-    Heard();
-    MutexLock lock(mutex_);
-    link_ = std::move(link);
-    // The mutex is held in every call of the sender.
-    auto stamp = [this](wire::Frame& frame) GANGWAY_NO_ANALYSIS {
-      frame.set_epoch(epoch_);
-      frame.set_incarnation(incarnation_.number());
-      frame.set_sequence(++sequence_);
-    };
-    sender_ =
-        std::make_unique<transport::PacedSender>(link_, stamp, transport::PacedSender::Options());
-    StopUnless(sender_->Send(std::move(hello)));
-  }
-
-  // Restarts the silence timer: the scheduler sent a message, or the link is new.
-  void Heard() { heard_.store(Clock::now(), std::memory_order_relaxed); }
-
-  // Ends the worker if the scheduler has been silent for `limit`.
-  void CheckSilence(std::chrono::milliseconds limit, const std::string& address) {
-    if (Clock::now() - heard_.load(std::memory_order_relaxed) < limit) return;
-    stop_.Stop(absl::UnavailableError(
-        absl::StrCat("Nothing came from the scheduler at ", address, " for ", limit.count(),
-                     " ms: it is stopped, its host is gone, or the network is cut.")));
-  }
-
-  void SetEpoch(uint64_t epoch) {
-    MutexLock lock(mutex_);
-    epoch_ = epoch;
-  }
-
-  void Send(wire::Frame frame) {
-    MutexLock lock(mutex_);
-    if (link_ == nullptr) return;
-    StopUnless(frame.has_heartbeat() ? sender_->SendNow(std::move(frame))
-                                     : sender_->Send(std::move(frame)));
-  }
-
-  void OnWritable() {
-    MutexLock lock(mutex_);
-    if (link_ != nullptr) StopUnless(sender_->OnWritable());
-  }
-
-  void Close() {
-    std::shared_ptr<transport::Link> link;
-    {
-      MutexLock lock(mutex_);
-      link = std::exchange(link_, nullptr);
-    }
-    if (link != nullptr) link->Close(absl::CancelledError("The worker is shutting down."));
-  }
-
- private:
-  void StopUnless(const absl::Status& sent) {
-    if (sent.ok()) return;
-    stop_.Stop(absl::UnavailableError(
-        absl::StrCat("The link to the scheduler is gone, it takes no more messages: ",
-                     std::string(sent.message()))));
-  }
-
-  const Incarnation incarnation_;
-  StopFlag& stop_;
-  std::atomic<Clock::time_point> heard_{Clock::now()};
-  Mutex mutex_;
-  std::shared_ptr<transport::Link> link_ GANGWAY_GUARDED_BY(mutex_);
-  std::unique_ptr<transport::PacedSender> sender_ GANGWAY_GUARDED_BY(mutex_);  // on link_
-  uint64_t epoch_ GANGWAY_GUARDED_BY(mutex_) = 0;
-  uint64_t sequence_ GANGWAY_GUARDED_BY(mutex_) = 0;
-};
 
 void ToWire(const device::Attribute& attribute, wire::PluginAttribute& to) {
   to.set_name(attribute.name);
@@ -261,6 +190,8 @@ void OnControlFrame(wire::Frame frame, const WorkerOptions& options, const Ident
     if (frame.hello_reply().has_failure()) stop.Stop(wire::ToStatus(frame.hello_reply().failure()));
     return;
   }
+  if (frame.has_trace_request() && options.is_guest)
+    return link.Send(wire::NoTraceFrame(frame.trace_request(), identity.name));
   if (frame.has_trace_request()) {
     for (wire::Frame& reply : wire::TraceFrames(frame.trace_request(), identity.name))
       link.Send(std::move(reply));
@@ -306,63 +237,94 @@ class CallbackLog {
 };
 
 // Sends heartbeats, which name stuck devices, devices that wait for clients, and what members of long gangs do, and
-// checks for those of the scheduler, until `stop`. Does nothing that blocks.
-void BeatUntilStopped(const WorkerOptions& options, WorkerService& service, ControlLink& link,
-                      StopFlag& stop) {
-  StuckWatch watch(options.stuck_after);
-  CallbackLog callbacks;
-  IdleWatch idle(kHeapIdleMax);
-  auto last = Clock::now();
-  auto leave_by = StuckWatch::Time::max();
-  while (!stop.WaitFor(options.heartbeat_interval)) {
-    const auto now = Clock::now();
-    if (stop.TakeLeave()) {
-      spdlog::info("told to end: finishing its work within {} ms", options.leave_limit.count());
-      wire::Frame leaving;
-      leaving.mutable_report_batch()->add_reports()->mutable_leaving();
-      link.Send(std::move(leaving));
-      leave_by = now + options.leave_limit;
-    }
-    if (now > leave_by) {
+// checks for those of the scheduler. Does nothing that blocks, unless the worker ends.
+class Beats {
+ public:
+  // All outlive this.
+  Beats(const WorkerOptions& options, WorkerService& service, ControlLink& link, StopFlag& stop)
+      : options_(options),
+        service_(service),
+        link_(link),
+        stop_(stop),
+        watch_(options.stuck_after),
+        idle_(kHeapIdleMax) {}
+
+  // Each heartbeat_interval, until `stop`.
+  void Beat(Clock::time_point now) {
+    if (stop_.TakeLeave()) Leave(now);
+    if (now > leave_by_) {
       spdlog::warn("ending with work unfinished, {} ms after it was told to end",
-                   options.leave_limit.count());
-      return stop.Stop();
+                   options_.leave_limit.count());
+      return stop_.Stop();
     }
-    if (now - last > options.heartbeat_interval + kPaused) link.Heard();  // could not receive any
-    last = now;
-    if (auto standing = service.StandingGang(now, kStandingMax))
-      return EndFor(*standing, link, stop);
-    if (auto request = service.EndRequest()) return EndFor(*request, link, stop);
-    if (service.LoopRunsProgram()) link.Heard();
-    link.CheckSilence(options.scheduler_silence_max, options.scheduler_address);
-    wire::Frame beat;
-    beat.mutable_heartbeat()->set_time_ns(now.time_since_epoch().count());
-    const std::vector<DeviceThread::Call> calls = service.Calls();
-    for (wire::GangMember& member : service.LongMembers(now))
-      *beat.mutable_heartbeat()->add_members() = std::move(member);
-    const std::map<int, HostCalls::Caller> held = service.WaitingForClients();
+    if (now - last_ > options_.heartbeat_interval + kPaused)
+      link_.Heard();  // could not receive any
+    last_ = now;
+    if (auto standing = service_.StandingGang(now, kStandingMax))
+      return EndFor(*standing, link_, stop_);
+    if (auto request = service_.EndRequest()) return EndFor(*request, link_, stop_);
+    if (service_.LoopRunsProgram()) link_.Heard();
+    link_.CheckSilence(options_.scheduler_silence_max, options_.scheduler_address);
+    const std::vector<DeviceThread::Call> calls = service_.Calls();
+    link_.Send(MakeBeat(now, calls));
+    if (!options_.is_guest && idle_.Look(calls, now) && GetHeapUse().kept_bytes > 0)
+      ReleaseHeap(kReleasedPerBeat);
+  }
+
+ private:
+  void Leave(Clock::time_point now) {
+    spdlog::info("told to end: finishing its work within {} ms", options_.leave_limit.count());
+    wire::Frame leaving;
+    leaving.mutable_report_batch()->add_reports()->mutable_leaving();
+    link_.Send(std::move(leaving));
+    leave_by_ = now + options_.leave_limit;
+  }
+
+  wire::Frame MakeBeat(Clock::time_point now, const std::vector<DeviceThread::Call>& calls) {
+    wire::Frame frame;
+    wire::Heartbeat& beat = *frame.mutable_heartbeat();
+    beat.set_time_ns(now.time_since_epoch().count());
+    for (wire::GangMember& member : service_.LongMembers(now))
+      *beat.add_members() = std::move(member);
+    const std::map<int, HostCalls::Caller> held = service_.WaitingForClients();
     for (const auto& [device, caller] : held) {
-      wire::HeldDevice& each = *beat.mutable_heartbeat()->add_held();
+      wire::HeldDevice& each = *beat.add_held();
       each.set_device(static_cast<uint32_t>(device));
       each.set_gang(caller.gang.number());
     }
     // A device that waits in a collective is not stuck.
-    const std::map<int, collective::Waiting> waits = service.WaitingForMembers();
-    for (const StuckCall& call : watch.Look(calls, now)) {
+    const std::map<int, collective::Waiting> waits = service_.WaitingForMembers();
+    for (const StuckCall& call : watch_.Look(calls, now)) {
       if (waits.contains(static_cast<int>(call.device))) continue;
-      if (callbacks.Explains(call, held)) continue;
-      wire::StuckDevice& stuck = *beat.mutable_heartbeat()->add_stuck();
+      if (callbacks_.Explains(call, held)) continue;
+      wire::StuckDevice& stuck = *beat.add_stuck();
       stuck.set_device(call.device);
       stuck.set_gang(call.gang.number());
       stuck.set_for_ms(call.duration.count());
     }
-    link.Send(std::move(beat));
-    if (idle.Look(calls, now) && GetHeapUse().kept_bytes > 0) ReleaseHeap(kReleasedPerBeat);
+    return frame;
   }
-}
+
+  const WorkerOptions& options_;
+  WorkerService& service_;
+  ControlLink& link_;
+  StopFlag& stop_;
+  StuckWatch watch_;
+  CallbackLog callbacks_;
+  IdleWatch idle_;
+  Clock::time_point last_ = Clock::now();
+  Clock::time_point leave_by_ = StuckWatch::Time::max();
+};
+
+// What simulated workers of one process share. Null: a worker has its own.
+struct Shared {
+  std::shared_ptr<EventLoop> loop;
+  EventLoop* loader = nullptr;
+  DevicePool* devices = nullptr;
+};
 
 ServiceOptions MakeServiceOptions(const WorkerOptions& options, const device::Backend& backend,
-                                  StopFlag& stop) {
+                                  StopFlag& stop, const Shared& shared) {
   return {.identity = {.name = absl::StrCat("island", options.island, "/worker", options.index),
                        .incarnation = NewIncarnation(),
                        .device_count = options.device_count},
@@ -377,7 +339,9 @@ ServiceOptions MakeServiceOptions(const WorkerOptions& options, const device::Ba
           .island = options.island,
           .index = options.index,
           .host = options.host,
-          .on_left = [&stop] { stop.Stop(); }};
+          .on_left = [&stop] { stop.Stop(); },
+          .loader = shared.loader,
+          .device_pool = shared.devices};
 }
 
 absl::StatusOr<std::shared_ptr<transport::Link>> ConnectScheduler(
@@ -394,6 +358,137 @@ absl::StatusOr<std::shared_ptr<transport::Link>> ConnectScheduler(
     if (stop.WaitFor(std::chrono::milliseconds(100)) || stop.leaving())
       return absl::CancelledError("The worker was told to end.");
   }
+}
+
+// A worker from its registration to its end.
+class WorkerLife {
+ public:
+  // `options`, `data` and `stop` outlive this.
+  WorkerLife(const WorkerOptions& options, std::unique_ptr<device::Backend> backend,
+             transport::Transport& data, StopFlag& stop, const Shared& shared)
+      : options_(options),
+        stop_(stop),
+        backend_(std::move(backend)),
+        service_options_(MakeServiceOptions(options, *backend_, stop, shared)),
+        link_(service_options_.identity.incarnation, stop),
+        loop_(shared.loop != nullptr ? shared.loop : std::make_shared<EventLoop>("worker")),
+        service_(service_options_, loop_, backend_.get(), &data,
+                 [this](wire::Frame frame) { link_.Send(std::move(frame)); }),
+        beats_(options_, service_, link_, stop_) {}
+
+  // An error is in `stop`.
+  void Register(transport::Transport& control, transport::Transport& data) {
+    auto listener = data.Listen(options_.data_listen_address,
+                                [this](std::shared_ptr<transport::Link> accepted) {
+                                  return service_.AcceptData(std::move(accepted));
+                                },
+                                {.queue_bytes_max = kDataQueueBytes});
+    if (!listener.ok()) return stop_.Stop(listener.status());
+    listener_ = *std::move(listener);
+    auto connected = ConnectScheduler(options_, control, ControlEvents(), stop_);
+    if (!connected.ok()) return stop_.Stop(connected.status());
+    link_.Set(*std::move(connected),
+              MakeHello(options_, service_options_, *backend_, listener_->address(),
+                        service_.collectives_socket()));
+    spdlog::info("{} incarnation {} registers {} {} devices with {}", name(),
+                 service_options_.identity.incarnation.number(), options_.device_count,
+                 backend_->capabilities().platform, options_.scheduler_address);
+  }
+
+  void Beat(Clock::time_point now) { beats_.Beat(now); }
+
+  // Leaves the cluster. May be called again.
+  void Close() {
+    link_.Close();
+    listener_ = nullptr;
+  }
+
+  // Of a worker with a loop of its own, after `stop` is set: returns its reason, or ends the process.
+  absl::Status End() {
+    absl::Status reason = stop_.reason();
+    if (!reason.ok()) spdlog::error("{} ends: {}", name(), std::string(reason.message()));
+    Close();
+    const bool is_hopeless = service_.EndRequest().has_value() ||
+                             service_.StandingGang(Clock::now(), kStandingMax).has_value();
+    const auto limit = is_hopeless ? std::chrono::milliseconds(0) : kShutdownLimit;
+    if (absl::Status ended = service_.Shutdown(limit); !ended.ok()) {
+      spdlog::critical("{} Ending the process.", std::string(ended.message()));
+      if (options_.end_process) options_.end_process();
+      spdlog::shutdown();
+      std::_Exit(kStuckExitCode);
+    }
+    return reason;
+  }
+
+  const std::string& name() const { return service_options_.identity.name; }
+
+ private:
+  transport::LinkEvents ControlEvents() {
+    return {.executor = loop_.get(),
+            .on_frame =
+                [this](wire::Frame frame) {
+                  OnControlFrame(std::move(frame), options_, service_options_.identity, link_,
+                                 service_, stop_);
+                },
+            .on_writable = [this] { link_.OnWritable(); },
+            .on_closed =
+                [this](const absl::Status& why) {
+                  stop_.Stop(absl::UnavailableError(
+                      absl::StrCat("The link to the scheduler at ", options_.scheduler_address,
+                                   " is gone: ", std::string(why.message()))));
+                }};
+  }
+
+  const WorkerOptions& options_;
+  StopFlag& stop_;
+  const std::unique_ptr<device::Backend> backend_;
+  const ServiceOptions service_options_;
+  ControlLink link_;
+  const std::shared_ptr<EventLoop> loop_;
+  WorkerService service_;
+  std::unique_ptr<transport::Listener> listener_;
+  Beats beats_;
+};
+
+// One of those that share a process. `index`: its number among them.
+struct SimulatedWorker {
+  SimulatedWorker(const WorkerOptions& first, uint32_t index, transport::Transport& data,
+                  const Shared& shared)
+      : options(OptionsOf(first, index)),
+        life(options, OpenSimulated(options), data, stop, shared) {}
+
+  static WorkerOptions OptionsOf(const WorkerOptions& first, uint32_t index) {
+    WorkerOptions options = first;
+    options.index += index;
+    options.is_guest = index > 0;
+    return options;
+  }
+
+  const WorkerOptions options;
+  StopFlag stop;
+  WorkerLife life;
+};
+
+// One that has left is closed; the failure of one is the end of all, since they share what failed.
+void BeatAll(const std::vector<std::unique_ptr<SimulatedWorker>>& workers, StopFlag& stop) {
+  const auto now = Clock::now();
+  const bool leave = stop.TakeLeave();
+  bool all_left = true;
+  for (const auto& worker : workers) {
+    if (leave) worker->stop.Leave();
+    if (!worker->stop.WaitFor(std::chrono::milliseconds(0))) {
+      worker->life.Beat(now);
+      all_left = false;
+      continue;
+    }
+    worker->life.Close();
+    const absl::Status reason = worker->stop.reason();
+    if (reason.ok()) continue;
+    spdlog::error("{} ends, and all {} workers of this process with it: {}", worker->life.name(),
+                  workers.size(), std::string(reason.message()));
+    return stop.Stop(reason);
+  }
+  if (all_left) stop.Stop();
 }
 
 }  // namespace
@@ -447,61 +542,32 @@ absl::Status RunWorker(const WorkerOptions& options, transport::Transport& contr
                        transport::Transport& data, StopFlag& stop) {
   if (options.heap_bytes_max > 0) LimitHeap(options.heap_bytes_max);
   GANGWAY_ASSIGN_OR_RETURN(std::unique_ptr<device::Backend> backend, OpenBackend(options));
-  const ServiceOptions service_options = MakeServiceOptions(options, *backend, stop);
-  const std::string& name = service_options.identity.name;
-  Incarnation incarnation = service_options.identity.incarnation;
-  ControlLink link(incarnation, stop);
-  auto loop = std::make_shared<EventLoop>("worker");
-  WorkerService service(service_options, loop, backend.get(), &data,
-                        [&link](wire::Frame frame) { link.Send(std::move(frame)); });
-  auto listener = data.Listen(options.data_listen_address,
-                              [&service](std::shared_ptr<transport::Link> accepted) {
-                                return service.AcceptData(std::move(accepted));
-                              },
-                              {.queue_bytes_max = kDataQueueBytes});
-  if (!listener.ok()) stop.Stop(listener.status());
+  WorkerLife worker(options, std::move(backend), data, stop, {});
+  worker.Register(control, data);
+  while (!stop.WaitFor(options.heartbeat_interval)) worker.Beat(Clock::now());
+  return worker.End();
+}
 
-  transport::LinkEvents events{.executor = loop.get(),
-                               .on_frame =
-                                   [&](wire::Frame frame) {
-                                     OnControlFrame(std::move(frame), options,
-                                                    service_options.identity, link, service, stop);
-                                   },
-                               .on_writable = [&link] { link.OnWritable(); },
-                               .on_closed =
-                                   [&](const absl::Status& why) {
-                                     stop.Stop(absl::UnavailableError(absl::StrCat(
-                                         "The link to the scheduler at ", options.scheduler_address,
-                                         " is gone: ", std::string(why.message()))));
-                                   }};
-  if (listener.ok()) {
-    auto connected = ConnectScheduler(options, control, events, stop);
-    if (!connected.ok()) stop.Stop(connected.status());
-    if (connected.ok()) {
-      link.Set(*std::move(connected),
-               MakeHello(options, service_options, *backend, (*listener)->address(),
-                         service.collectives_socket()));
-      spdlog::info("{} incarnation {} registers {} {} devices with {}", name, incarnation.number(),
-                   options.device_count, backend->capabilities().platform,
-                   options.scheduler_address);
-    }
+void RunSimulatedWorkers(const WorkerOptions& first, uint32_t count, transport::Transport& control,
+                         transport::Transport& data, StopFlag& stop) {
+  if (first.heap_bytes_max > 0) LimitHeap(first.heap_bytes_max);
+  EventLoop loader("loader");
+  DevicePool devices(std::max(2U, std::thread::hardware_concurrency() / 2));
+  const Shared shared{
+      .loop = std::make_shared<EventLoop>("workers"), .loader = &loader, .devices = &devices};
+  std::vector<std::unique_ptr<SimulatedWorker>> workers;
+  auto last_beat = Clock::now();
+  for (uint32_t i = 0; i < count && !stop.leaving() && stop.reason().ok(); ++i) {
+    workers.push_back(std::make_unique<SimulatedWorker>(first, i, data, shared));
+    workers.back()->life.Register(control, data);
+    if (Clock::now() - last_beat < first.heartbeat_interval) continue;
+    BeatAll(workers, stop);  // so that those that are registered are not silent
+    last_beat = Clock::now();
   }
-  BeatUntilStopped(options, service, link, stop);
-
-  absl::Status reason = stop.reason();
-  if (!reason.ok()) spdlog::error("{} ends: {}", name, std::string(reason.message()));
-  link.Close();
-  if (listener.ok()) listener->reset();
-  const bool is_hopeless = service.EndRequest().has_value() ||
-                           service.StandingGang(Clock::now(), kStandingMax).has_value();
-  const auto limit = is_hopeless ? std::chrono::milliseconds(0) : kShutdownLimit;
-  if (absl::Status ended = service.Shutdown(limit); !ended.ok()) {
-    spdlog::critical("{} Ending the process.", std::string(ended.message()));
-    if (options.end_process) options.end_process();
-    spdlog::shutdown();
-    std::_Exit(kStuckExitCode);
-  }
-  return reason;
+  while (!stop.WaitFor(first.heartbeat_interval)) BeatAll(workers, stop);
+  for (const auto& worker : workers) worker->life.Close();
+  first.end_process();
+  GANGWAY_CHECK(false, "end_process has returned");
 }
 
 }  // namespace gangway::worker

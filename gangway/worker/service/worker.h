@@ -37,8 +37,7 @@ struct WorkerOptions {
   int device_count = 1;
   std::string plugin_path;             // of a PJRT plugin
   device::DeviceMemory device_memory;  // that the plugin takes
-  bool sim = false;                    // simulated devices instead
-  // Instead of both, for tests. The runtime's device count must be device_count.
+  // Instead of the plugin's, for tests. The runtime's device count must be device_count.
   std::function<absl::StatusOr<std::unique_ptr<device::Backend>>()> open_backend;
   // Instead of the end of this process of the system, where devices are stuck at the end. Does not return.
   std::function<void()> end_process;
@@ -74,6 +73,7 @@ struct WorkerOptions {
   // Of this process, if workers of this host may read it; not used without shared memory.
   SharedHeap heap;
   bool latency_request = true;  // hold it while something is under way, if the cluster does
+  bool is_guest = false;  // of a process for whose heap and flight recorder another worker speaks
 };
 
 // Ends RunWorker from another thread. The first reason stays.
@@ -112,6 +112,14 @@ absl::Status CheckThreadPool(int threads, int devices, int cores);
 // RunWorker ends the process, since the runtime cannot be closed.
 absl::Status RunWorker(const WorkerOptions& options, transport::Transport& control,
                        transport::Transport& data, StopFlag& stop);
+
+// The same for `count` workers with simulated devices, from index `first.index` of the island on, in one process. They
+// share one event loop, one loader and the threads of a DevicePool, and have a link to the scheduler each. Ends the
+// process by `first.end_process` when `stop` is set, once all have left after a Leave, or when one of them must end:
+// `stop` has the reason then.
+[[noreturn]] void RunSimulatedWorkers(const WorkerOptions& first, uint32_t count,
+                                      transport::Transport& control, transport::Transport& data,
+                                      StopFlag& stop);
 
 }  // namespace gangway::worker
 

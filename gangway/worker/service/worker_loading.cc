@@ -66,7 +66,7 @@ void WorkerService::Do(LoadExecutable& action) {
       .may_run_on_loop = MayRunOnLoop(action, backend_->capabilities())});
   action.held.Set(slot);
   places_.erase(action.executable);
-  loader_.Post([this, slot, failed = plan.status(), action = std::move(action)] {
+  loader_->Post([this, slot, failed = plan.status(), action = std::move(action)] {
     auto executable = failed.ok() ? backend_->Load(action.serialized, action.devices)
                                   : absl::StatusOr<std::unique_ptr<device::Executable>>(failed);
     std::optional<wire::Failure> failure;
@@ -78,7 +78,7 @@ void WorkerService::Do(LoadExecutable& action) {
 
 void WorkerService::Do(UnloadExecutable& action) {
   places_.erase(action.executable);
-  loader_.Post([slot = action.held.Take()] {});  // freed on the loader's thread
+  loader_->Post([slot = action.held.Take()] {});  // freed on the loader's thread
 }
 
 }  // namespace gangway::worker

@@ -20,8 +20,6 @@
 namespace gangway::worker {
 namespace {
 
-constexpr std::chrono::seconds kReportInterval{1};
-constexpr std::chrono::seconds kLongGang{1};  // from then on, heartbeats tell what its members do
 // Per device. More than one, so that a callback may run programs with callbacks.
 constexpr int kHostCallersMax = wire::kCallbackDepthMax;
 
@@ -83,7 +81,9 @@ WorkerService::WorkerService(ServiceOptions options, std::shared_ptr<EventLoop> 
               .heap = options_.heap,
               .on_refused = [this](uint64_t id) { streams_.ForgetPeer(id); },
               .on_long_wait = [this](uint64_t gang) { long_waits_.Tell(gang); }}),
-      long_waits_(&peers_, loop_, &usage_reports_),
+      long_waits_(
+          &peers_, loop_,
+          [this](wire::Report report) { *UsageReports().add_reports() = std::move(report); }),
       streams_({.loop = loop_.get(),
                 .incarnation = options_.identity.incarnation,
                 .staging = staging_,
@@ -100,17 +100,24 @@ WorkerService::WorkerService(ServiceOptions options, std::shared_ptr<EventLoop> 
                     [this](SessionId session, const absl::Status& why) {
                       host_calls_->Fail(session, why);
                     }}),
-      loader_("loader") {
+      own_loader_(options_.loader == nullptr ? std::make_unique<EventLoop>("loader") : nullptr),
+      loader_(options_.loader == nullptr ? own_loader_.get() : options_.loader) {
   StartDeviceThreads();
   OpenDevices({});
-  loop_->AddRoundEnd([this] { EndRound(); });
   loop_->Post([this] { ReportChanges(); });
 }
 
 WorkerService::~WorkerService() = default;
 
+// Rounds in which nothing happens here cost nothing: many simulated workers share a loop.
+void WorkerService::EndRoundLater() {
+  if (std::exchange(ends_round_, true)) return;
+  loop_->AtRoundEnd([this] { EndRound(); });
+}
+
 void WorkerService::EndRound() {
   Step(RoundEnded{});
+  ends_round_ = false;
   if (leaving_ && core_.counts().nodes == 0 && options_.on_left) options_.on_left();
   if (usage_reports_.reports_size() == 0) return;
   wire::Frame frame;
@@ -123,17 +130,18 @@ void WorkerService::StartDeviceThreads() {
   int inflight_max = std::max(1, backend_->capabilities().inflight_max - 1);
   for (int i = 0; i < options_.identity.device_count; ++i) {
     devices_.push_back(std::make_shared<DeviceThread>(absl::StrCat("device", i), inflight_max,
-                                                      options_.wait_limit));
+                                                      options_.wait_limit, options_.device_pool));
     host_callers_.push_back(std::make_shared<InFlight>(kHostCallersMax));
   }
 }
 
 void WorkerService::OnBatch(wire::IslandBatch batch) {
+  EndRoundLater();
   for (wire::IslandItem& item : *batch.mutable_items()) {
     if (item.has_open_devices()) {
       OpenDevices(item.open_devices());
       // The scheduler ignores reports of a worker that it has not admitted, so it knows nothing yet.
-      *usage_reports_.add_reports()->mutable_usage() = MakeUsage(0);
+      *UsageReports().add_reports()->mutable_usage() = MakeUsage(0);
     }
     leaving_ |= item.has_leave();
     if (item.has_wait_check()) long_waits_.Check(item.wait_check());
@@ -188,6 +196,7 @@ void WorkerService::Step(Event event) {
 }
 
 void WorkerService::StepOnce(Event event) {
+  EndRoundLater();
   std::vector<Action> actions = core_.Step(std::move(event));
   latency_.Set(core_.counts().nodes != 0);
   for (Action& action : actions) {
@@ -387,94 +396,12 @@ void WorkerService::Do(SendReports& action) {
   send_(std::move(frame));
 }
 
-void WorkerService::ReportBroken(SessionId session, const std::string& found) {
-  wire::BrokenBooks& broken = *usage_reports_.add_reports()->mutable_broken_books();
-  broken.set_session(session.number());
-  *broken.mutable_failure() =
-      wire::MakeFailure(absl::StatusCode::kInternal,
-                        absl::StrCat(options_.identity.name, " found the memory sums of session ",
-                                     session, " broken: ", found, "; so that session ends"),
-                        "This is a bug of Gangway: report it with the worker's log. Other sessions "
-                        "go on; connect again.");
-  broken.mutable_failure()->set_worker(options_.identity.name);
-  broken.mutable_failure()->set_incarnation(options_.identity.incarnation.number());
-  spdlog::error("{}", broken.failure().message());
-}
-
 void WorkerService::Do(ReportUsage& action) {
-  *usage_reports_.add_reports()->mutable_usage() = MakeUsage(action.probe);
+  *UsageReports().add_reports()->mutable_usage() = MakeUsage(action.probe);
 }
 
 void WorkerService::Do(Complain& action) {
   spdlog::warn("{}: {}", options_.identity.name, action.text);
-}
-
-wire::DataBytes WorkerService::MakeDataBytes() const {
-  wire::DataBytes data;
-  data.set_from_clients(streams_.received_bytes());
-  data.set_to_clients(streams_.sent_bytes());
-  data.set_from_workers(transfers_.received_bytes());
-  data.set_to_workers(transfers_.sent_bytes());
-  data.set_from_workers_shared(transfers_.received_shared_bytes());
-  data.set_to_workers_shared(transfers_.sent_shared_bytes());
-  data.set_from_clients_shared(streams_.received_shared_bytes());
-  data.set_to_clients_shared(streams_.sent_shared_bytes());
-  data.set_staged_bytes(staging_->used());
-  data.set_staged_bytes_max(staging_->bytes_max());
-  data.set_staged_uploads(streams_.upload_count());
-  return data;
-}
-
-wire::Usage WorkerService::MakeUsage(uint64_t probe) const {
-  wire::Usage usage;
-  usage.set_probe(probe);
-  usage.set_nodes(core_.counts().nodes);
-  usage.set_storages(core_.counts().storages);
-  *usage.mutable_data() = MakeDataBytes();
-  for (size_t i = 0; i < environment_->device_ids.size() && i < devices_.size(); ++i) {
-    wire::DeviceUsage& device = *usage.add_devices();
-    store::Bytes bytes = ledger_->Device(static_cast<int>(i));
-    device.set_device(environment_->device_ids[i].number());
-    device.set_bytes(bytes.current);
-    device.set_peak_bytes(bytes.peak);
-    device.set_budget_bytes(options_.memory_budget_bytes);
-  }
-  return usage;
-}
-
-void WorkerService::ReportChanges() {
-  for (UploadsMoved& moved : streams_.TakeMoved()) Step(std::move(moved));
-  uint64_t bytes = ledger_->Total().current;
-  std::string data = MakeDataBytes().SerializeAsString();
-  if (bytes != reported_bytes_ || data != reported_data_) {
-    reported_bytes_ = bytes;
-    reported_data_ = std::move(data);
-    *usage_reports_.add_reports()->mutable_usage() = MakeUsage(0);
-  }
-  loop_->PostAt(Clock::now() + kReportInterval, [this] { ReportChanges(); });
-}
-
-std::vector<wire::GangMember> WorkerService::LongMembers(Clock::time_point now) const {
-  std::vector<wire::GangMember> members = running_->Look(now, kLongGang);
-  if (members.empty()) return members;
-  const std::map<int, collective::Waiting> waits = peers_.Waiting();
-  const std::map<int, HostCalls::Caller> calls = host_calls_->Waiting();
-  for (wire::GangMember& member : members) {
-    const auto device = static_cast<int>(member.device());
-    if (auto wait = waits.find(device); wait != waits.end() && wait->second.gang == member.gang()) {
-      member.set_stage(wire::GangMember::STAGE_COLLECTIVE);
-      member.set_for_ms(static_cast<uint64_t>(
-          std::chrono::duration_cast<std::chrono::milliseconds>(now - wait->second.since).count()));
-      member.set_collective(wire::ValidUtf8(wait->second.collective));
-      member.set_awaited_worker(wait->second.peer);
-      member.set_awaited_device(wait->second.peer_device);
-    } else if (auto call = calls.find(device);
-               call != calls.end() && call->second.gang.number() == member.gang()) {
-      member.set_stage(wire::GangMember::STAGE_CALLBACK);
-      member.set_client(wire::ValidUtf8(call->second.client));
-    }
-  }
-  return members;
 }
 
 std::vector<DeviceThread::Call> WorkerService::Calls() const {
@@ -503,7 +430,7 @@ absl::Status WorkerService::Shutdown(std::chrono::milliseconds limit) {
                                                     options_.identity.name,
                                                     " is stuck in a program and does not end."));
   }
-  loader_.Stop();
+  loader_->Stop();
   loop_->Stop();
   core_.Clear();
   if (callbacks_->WaitIdle(deadline)) return absl::OkStatus();

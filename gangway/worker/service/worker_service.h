@@ -61,12 +61,15 @@ struct ServiceOptions {
   uint32_t index = 0;  // in the island
   std::string host;
   std::function<void()> on_left;  // on the loop, after a Leave: all work is done
+  // Of simulated workers that share a process; null: this one has threads of its own. They outlive the service.
+  EventLoop* loader = nullptr;
+  DevicePool* device_pool = nullptr;
 };
 
 class WorkerService {
  public:
-  // `send` gets frames for the scheduler, on the loop. `backend` and `loop` outlive this and the
-  // runtime's callbacks; `data` connects to other workers, and outlives this too.
+  // `send` gets frames for the scheduler, on the loop, which may be others' too. `backend` and `loop` outlive this and
+  // the runtime's callbacks; `data` connects to other workers, and outlives this too.
   WorkerService(ServiceOptions options, std::shared_ptr<EventLoop> loop, device::Backend* backend,
                 transport::Transport* data, std::function<void(wire::Frame)> send);
   ~WorkerService();  // after Shutdown, and the loop has stopped
@@ -151,6 +154,9 @@ class WorkerService {
 
   LaunchTask::Collectives MakeCollectives(const PrepareLaunch& action,
                                           const ExecutableSlot& executable);
+  // Also called outside of Step by what adds to usage_reports_.
+  wire::ReportBatch& UsageReports();
+  void EndRoundLater();
   void EndRound();
   void StartDeviceThreads();
   void OpenDevices(const wire::OpenDevices& open);
@@ -194,7 +200,10 @@ class WorkerService {
   wire::ReportBatch usage_reports_;  // of this round, with waits of members
   uint64_t reported_bytes_ = 0;
   std::string reported_data_;  // serialized DataBytes
-  EventLoop loader_;           // last: its tasks use the other members
+  bool ends_round_ = false;    // EndRound follows
+  // Last: its tasks use the other members.
+  const std::unique_ptr<EventLoop> own_loader_;
+  EventLoop* const loader_;
 };
 
 }  // namespace gangway::worker
