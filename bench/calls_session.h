@@ -26,6 +26,15 @@ inline constexpr uint64_t kAhead =
   std::exit(1);
 }
 
+// What this process's links have exchanged so far, as a further member of an answer in JSON.
+inline std::string TrafficMember() {
+  const Traffic traffic = TrafficOfProcess();
+  std::string text = ", \"traffic\": [" + std::to_string(traffic.frames_sent);
+  for (const uint64_t count : {traffic.bytes_sent, traffic.frames_received, traffic.bytes_received})
+    text += ", " + std::to_string(count);
+  return text + "]";
+}
+
 class Session {
  public:
   Session(Client& client, std::vector<uint32_t> devices)

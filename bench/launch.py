@@ -5,7 +5,7 @@ Operations: calls, awaited or not; small transfers; 200 arrays up, down and to a
 on 1 device, on 8 devices of one worker, and on 4 workers with 2 devices each, with Gangway's collectives. Beside them,
 in turns of the same run: JAX in-process ("stock XLA"), bare FFI handlers without a control plane (spmd_bare.cc), and a
 ping-pong of two processes over a unix socket, which says what the machine needs to wake two threads, with and without
-the host's latency request.
+the host's latency request. Then clusters of 256 and 512 workers with simulated devices (launch_simulated.py).
 
 `--only TEXT` restricts the run to the cases whose name contains TEXT, `--layout` to one layout; neither is recorded.
 How the groups of processes take turns: bench/spmd.py, whose parts this benchmark uses.
@@ -21,11 +21,13 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from typing import Any
 
 import benchlib
 import harness
 import launch_client
 import launch_counts as counts
+import launch_simulated
 import spmd
 import spmd_cases
 import spmd_peers as peers
@@ -128,23 +130,25 @@ def time_rows(layout: str, case: str, found: dict[str, list[float]]) -> list[ben
     ]
 
 
-def count_rows(
-    what: str, counted: counts.Counts, frames: tuple[float, float]
-) -> list[benchlib.Row]:
-    """A row for each thing that is counted: the sum, and in its name each role's part. `frames`: from the client to the
-    controller, and to the client.
-    """
+def count_rows(what: str, counted: counts.Counts) -> list[benchlib.Row]:
+    """A row for each thing that is counted: the sum, and in its name each role's part."""
     each = [
         ("CPU", "us", counted.cpu_us),
         ("slept wakes", "wakes", counted.wakes),
         ("system calls", "calls", counted.system_calls),
         ("socket writes", "writes", counted.writes),
         ("bytes written to sockets", "bytes", counted.bytes),
-        ("frames of the client's link", "frames", {"sent": frames[0], "received": frames[1]}),
     ]
+    for role in ("script", "head"):
+        each.append(
+            (f"frames of the {role}'s links", "frames", counts.of_role(counted.frames, role))
+        )
+        each.append(
+            (f"bytes of these frames, {role}", "bytes", counts.of_role(counted.frame_bytes, role))
+        )
     rows = []
     for name, unit, parts in each:
-        if parts is not None:
+        if parts:
             shares = ", ".join(f"{part} {value:.4g}" for part, value in parts.items())
             total = sum(parts.values())
             rows.append(benchlib.Row(what=f"{what}: {name}: {shares}", unit=unit, values=[total]))
@@ -165,9 +169,9 @@ def array_row(what: str, counted: counts.Counts) -> benchlib.Row:
 # --- Measuring ---
 
 
-def frames_of_client(cluster: harness.Cluster) -> tuple[int, int]:
-    counters = cluster.status()["counters"]
-    return counters["frames_from_clients"], counters["frames_to_clients"]
+def traffic_of(cluster: harness.Cluster, answer: Any) -> tuple[counts.ByRole, counts.ByRole]:
+    """`answer`: of the script's last run."""
+    return counts.traffic(answer["traffic"], cluster.status()["counters"])
 
 
 def pids_of(group: Group, cluster: harness.Cluster) -> dict[str, int]:
@@ -183,28 +187,30 @@ def counted_rows(
     """`seconds`: of an operation, as it was measured before."""
     units = spmd_cases.units(case)
     pids = pids_of(group, cluster)
+    last = group.run(case, 1)  # it is made; what follows only runs it
 
     def prepared(about_s: float) -> tuple[int, Callable[[], object]]:
         """The operations, and what makes them."""
+        nonlocal last
         count = max(1, min(COUNTED_MAX, round(about_s / seconds)) // units)
         if case == "arrays down":
-            group.run(f"{case}, prepared", count)
+            last = group.run(f"{case}, prepared", count)
         return count * units, lambda: group.run(case, count)
 
-    group.run(case, 1)  # it is made; what follows only runs it
     operations, run = prepared(COUNTED_S)
     # Each status has frames of its own, which the first two tell.
-    idle, before = frames_of_client(cluster), frames_of_client(cluster)
-    counted = counts.without_perf(pids, operations, run)
-    after = frames_of_client(cluster)
-    sent, received = (
-        max(0, (last - first) - (first - start)) / operations
-        for start, first, last in zip(idle, before, after, strict=True)
+    idle, before = traffic_of(cluster, last), traffic_of(cluster, last)
+    answers: list[Any] = []
+    counted = counts.without_perf(pids, operations, lambda: answers.append(run()))
+    after = traffic_of(cluster, answers[-1])
+    counted.frames, counted.frame_bytes = (
+        counts.per_operation(second, third, counts.difference(first, second), operations)
+        for first, second, third in zip(idle, before, after, strict=True)
     )
     if has_perf:
         counts.with_perf(counted, pids, *prepared(PERF_COUNTED_S))
     what = f"{layout}: {CASES[layout][case]}: {group.name}"
-    rows = count_rows(what, counted, (sent, received))
+    rows = count_rows(what, counted)
     return rows + ([array_row(what, counted)] if case == "arrays across" else [])
 
 
@@ -273,7 +279,8 @@ def measure_layout(
 def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", default="", help="cases whose name contains this")
-    parser.add_argument("--layout", choices=LAYOUTS, default="", help="only this one")
+    layouts = [*LAYOUTS, launch_simulated.NAME]
+    parser.add_argument("--layout", choices=layouts, default="", help="only this one")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     options = parser.parse_args()
     if options.rounds < 1:
@@ -283,7 +290,8 @@ def parse_options() -> argparse.Namespace:
         for name, of_layout in CASES.items()
         if options.layout in ("", name)
     }
-    if not any(options.cases.values()):
+    options.has_simulated = not options.only and options.layout in ("", launch_simulated.NAME)
+    if not options.has_simulated and not any(options.cases.values()):
         every = "; ".join(f"{name}: {what}" for name in CASES for what in CASES[name].values())
         parser.error(f"no case's name contains {options.only!r}; the cases are {every}")
     options.is_whole = not options.only and not options.layout and options.rounds == ROUNDS
@@ -303,6 +311,8 @@ def main() -> None:
         for name, cases in options.cases.items():
             if cases:
                 measure_layout(name, cases, options, rows)
+        if options.has_simulated:
+            launch_simulated.measure(rows)
     except EndedError as error:
         ended = str(error)
     is_result = options.is_whole and not spmd.ended_peers and not ended

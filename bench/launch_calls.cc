@@ -159,7 +159,7 @@ int main(int argc, char** argv) {
       return 1;
     }
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
-    std::printf("{\"seconds\": %.9f}\n", took.count());
+    std::printf("{\"seconds\": %.9f%s}\n", took.count(), gangway::bench::TrafficMember().c_str());
     std::fflush(stdout);
   }
   return 0;

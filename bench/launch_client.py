@@ -148,6 +148,17 @@ class Programs:
         return self.each(lambda: self.jax.block_until_ready(self.put(tree, 2)))
 
 
+def traffic() -> dict[str, object]:
+    """What the links of this process have exchanged so far: frames and bytes sent, frames and bytes received."""
+    import ctypes
+
+    from gangway import _callbacks
+
+    counts = (ctypes.c_uint64 * 4)()
+    _callbacks._extension.traffic(counts)
+    return {"traffic": list(counts)}
+
+
 # --- Ping-pong ---
 
 
@@ -200,7 +211,7 @@ def main() -> None:
         spmd_client.answer_commands(lambda _: run)
         return
     spmd_client.choose(backend, arguments)
-    spmd_client.answer_commands(Programs().make)
+    spmd_client.answer_commands(Programs().make, traffic if backend == "gangway" else dict)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
-"""What an operation costs each role, counted by the kernel: CPU, slept wakes, system calls, and what is written to
-sockets. Part of bench/launch.py.
+"""What an operation costs each role: CPU, slept wakes, system calls and what is written to sockets, counted by the
+kernel; frames and their bytes, counted by Gangway. Part of bench/launch.py.
 
-A role is "script", "head" or "workers", which are taken together. CPU and wakes are read from /proc. System calls and
-socket writes come from perf, which slows the processes down, so they are counted in a run of their own; without perf,
-or where the kernel does not let this user have it, they are left out.
+A role is "script", "head" or "workers", which are taken together. CPU and wakes are read from /proc; frames, which
+script and head count, from the script's answers and the cluster's status. System calls and socket writes come from perf, which slows the processes
+down, so they are counted in a run of their own; without perf, or where the kernel does not let this user have it, they
+are left out.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import select
 import signal
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import spmd_profile
 
@@ -37,6 +38,8 @@ class Counts:
 
     cpu_us: ByRole
     wakes: ByRole
+    frames: ByRole = dataclasses.field(default_factory=dict)  # by role and direction
+    frame_bytes: ByRole = dataclasses.field(default_factory=dict)
     system_calls: ByRole | None = None
     writes: ByRole | None = None
     bytes: ByRole | None = None
@@ -63,6 +66,44 @@ def without_perf(pids: dict[str, int], operations: int, run: Callable[[], object
     return Counts(
         by_role(cpu_after - cpu, operations), by_role(switches_after - switches, operations)
     )
+
+
+def traffic(script: Sequence[int], head: Mapping[str, int]) -> tuple[ByRole, ByRole]:
+    """Frames and their bytes, by role and direction, since the processes began. `script`: of its answer; `head`: the
+    cluster's counters.
+    """
+    frames = {
+        "script sent": script[0],
+        "script received": script[2],
+        "head sent": head["head_frames_sent"],
+        "head received": head["head_frames_received"],
+    }
+    sizes = {
+        "script sent": script[1],
+        "script received": script[3],
+        "head sent": head["head_frame_bytes_sent"],
+        "head received": head["head_frame_bytes_received"],
+    }
+    return frames, sizes
+
+
+def of_role(counted: ByRole, role: str) -> ByRole:
+    """By direction."""
+    return {
+        name.removeprefix(f"{role} "): value
+        for name, value in counted.items()
+        if name.startswith(f"{role} ")
+    }
+
+
+def difference(before: ByRole, after: ByRole) -> ByRole:
+    return {name: after[name] - before[name] for name in before}
+
+
+def per_operation(before: ByRole, after: ByRole, idle: ByRole, operations: int) -> ByRole:
+    """`idle`: what counting itself takes."""
+    made = difference(before, after)
+    return {name: max(0, made[name] - idle[name]) / operations for name in made}
 
 
 # --- perf ---

@@ -88,9 +88,8 @@ int main(int argc, char** argv) {
   auto client = gangway::Connect({.address = argv[1], .token = argv[2], .name = "spmd_calls"});
   if (!client.ok()) gangway::bench::Fail("connect", client.status());
   Caller caller(**client, std::atoi(argv[3]));
-  return gangway::bench::ServeCommands([&caller](bool fused, int calls, int awaited_every) {
+  const auto run = [&caller](bool fused, int calls, int awaited_every) {
     return caller.Run(fused, calls, awaited_every);
-  })
-             ? 0
-             : 1;
+  };
+  return gangway::bench::ServeCommands(run, gangway::bench::TrafficMember) ? 0 : 1;
 }

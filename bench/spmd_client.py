@@ -46,8 +46,12 @@ def choose(backend: str, arguments: list[str]) -> None:
         raise SystemExit(f"{backend}: not a backend; gangway, plugin and gloo are")
 
 
-def answer_commands(make: Callable[[str], Callable[[int], float]]) -> None:
-    """`make` compiles a case, and returns what makes a number of calls and returns their seconds."""
+def answer_commands(
+    make: Callable[[str], Callable[[int], float]], more: Callable[[], dict[str, object]] = dict
+) -> None:
+    """`make` compiles a case, and returns what makes a number of calls and returns their seconds. `more`: what else an
+    answer has.
+    """
     name = ""
     case: Callable[[int], float] | None = None
     print(json.dumps({"ready": True}), flush=True)
@@ -57,7 +61,8 @@ def answer_commands(make: Callable[[str], Callable[[int], float]]) -> None:
             case = None  # its arrays go before those of the next one come
             name, case = wanted, make(wanted)
         seconds = case(int(count))
-        print(json.dumps({"case": name, "count": int(count), "seconds": seconds}), flush=True)
+        answer = {"case": name, "count": int(count), "seconds": seconds, **more()}
+        print(json.dumps(answer), flush=True)
 
 
 def main() -> None:

@@ -43,8 +43,11 @@ inline float Bias(int position, int devices) {
 }
 
 // `run(fused, calls, awaited_every)` makes the calls, waits after each `awaited_every` of them and after the last, and
-// returns the seconds. Returns at the end of stdin, or with false at a line that is not a command.
-inline bool ServeCommands(const std::function<double(bool, int, int)>& run) {
+// returns the seconds. `more`: what else an answer has, as further members of JSON. Returns at the end of stdin, or
+// with false at a line that is not a command.
+inline bool ServeCommands(
+    const std::function<double(bool, int, int)>& run,
+    const std::function<std::string()>& more = [] { return std::string(); }) {
   std::cout << "{\"ready\": true}" << std::endl;
   std::string scalar, kind;
   int count = 0;
@@ -62,7 +65,7 @@ inline bool ServeCommands(const std::function<double(bool, int, int)>& run) {
       std::cerr << "not a command: " << scalar << " " << kind << "\n";
       return false;
     }
-    std::printf("{\"seconds\": %.9f}\n", seconds);
+    std::printf("{\"seconds\": %.9f%s}\n", seconds, more().c_str());
     std::fflush(stdout);
   }
   return true;

@@ -104,13 +104,31 @@ def test_perf_counts_the_writes_to_a_socket() -> None:
 
 def test_a_count_is_one_row_with_each_role_s_part() -> None:
     roles = {"script": 2.0, "head": 1.0, "workers": 0.5}
-    rows = launch.count_rows("1x1: call", counts.Counts(roles, roles), (1.0, 0.25))
+    frames = {"script sent": 1.0, "script received": 0.25, "head sent": 2.0, "head received": 3.0}
+    rows = launch.count_rows("1x1: call", counts.Counts(roles, roles, frames=frames))
     assert [row.what for row in rows] == [
         "1x1: call: CPU: script 2, head 1, workers 0.5",
         "1x1: call: slept wakes: script 2, head 1, workers 0.5",
-        "1x1: call: frames of the client's link: sent 1, received 0.25",
+        "1x1: call: frames of the script's links: sent 1, received 0.25",
+        "1x1: call: frames of the head's links: sent 2, received 3",
     ]
-    assert [row.values for row in rows] == [[3.5], [3.5], [1.25]]
+    assert [row.values for row in rows] == [[3.5], [3.5], [1.25], [5]]
+
+
+def test_frames_are_those_of_the_operations_and_not_of_the_questions() -> None:
+    head = {
+        "head_frames_sent": 10,
+        "head_frames_received": 20,
+        "head_frame_bytes_sent": 1000,
+        "head_frame_bytes_received": 2000,
+    }
+    first, _ = counts.traffic([0, 0, 0, 0], head)
+    second, _ = counts.traffic([0, 0, 0, 0], {name: each + 1 for name, each in head.items()})
+    after = [8, 80, 4, 40]
+    third, sizes = counts.traffic(after, {name: each + 18 for name, each in head.items()})
+    made = counts.per_operation(second, third, counts.difference(first, second), 4)
+    assert made == {"script sent": 2, "script received": 1, "head sent": 4, "head received": 4}
+    assert counts.of_role(sizes, "script") == {"sent": 80, "received": 40}
 
 
 def test_an_array_s_cpu_is_that_of_the_cluster_s_processes() -> None:
@@ -156,7 +174,7 @@ def test_the_page_shows_rows_that_a_whole_run_makes() -> None:
             rows += launch.time_rows(layout, case, {name: [1e-3] for name in groups})
             roles = dict.fromkeys(counts.ROLES, 1.0)
             counted = counts.Counts(roles, roles)
-            rows += launch.count_rows(f"{layout}: {what}: {launch.DOOR}", counted, (1, 1))
+            rows += launch.count_rows(f"{layout}: {what}: {launch.DOOR}", counted)
     shown = benchlib.page_rows(rows, launch.SHOWN)
     assert len({(row.what, row.peer) for row in shown}) == len(launch.SHOWN)
 
