@@ -46,6 +46,16 @@ void ExpectLinear(const Case& one) {
       << "bytes: " << small.bytes << ", " << middle.bytes << ", " << large.bytes;
 }
 
+// The work of this step does not depend on n.
+void ExpectConstant(const Case& one) {
+  const CountedWork small = one(kParts), large = one(4 * kParts);
+  EXPECT_GT(small.blocks, 20u) << "nothing was counted";
+  EXPECT_LT(static_cast<double>(large.blocks), 1.1 * static_cast<double>(small.blocks))
+      << "blocks: " << small.blocks << ", " << large.blocks;
+  EXPECT_LT(static_cast<double>(large.bytes), 1.1 * static_cast<double>(small.bytes))
+      << "bytes: " << small.bytes << ", " << large.bytes;
+}
+
 // Few bytes for each array or node that a failure reaches, however long its text.
 void ExpectShared(const Case& one, size_t bytes_each) {
   ExpectLinear(one);
@@ -729,6 +739,56 @@ TEST(MessageCostTest, AWorkerThatIsLostWithMuch) {
         return WorkOf([&] { head.Step(std::move(down)); });
       },
       1024);
+}
+
+// What is on worker 0 costs the loss of worker 1 nothing.
+TEST(MessageCostTest, AWorkerThatIsLostCostsNoMoreForArraysElsewhere) {
+  ExpectConstant([](size_t n) {
+    IslandHead head(2);
+    head.HaveMany(n);
+    scheduler::WorkerDown down{1, Incarnation(2), LongFailure()};
+    return WorkOf([&] { head.Step(std::move(down)); });
+  });
+}
+
+TEST(MessageCostTest, AWorkerThatStartsCostsNoMoreForExecutablesElsewhere) {
+  ExpectConstant([](size_t n) {
+    IslandHead head(2);
+    for (size_t i = 0; i < n; ++i) {
+      wire::Load* load = head.Add()->mutable_load();
+      load->set_executable(i + 1);
+      load->set_has_collectives(true);
+      load->mutable_positions()->set_partitions(2);
+      for (uint32_t device : {0, 1}) load->add_devices(device);
+    }
+    head.Send();
+    head.Step(scheduler::Tick{});  // the items above are gone
+    scheduler::WorkerUp up;
+    up.registration.set_index(1);
+    up.registration.set_incarnation(7);
+    return WorkOf([&] { head.Step(std::move(up)); });
+  });
+}
+
+// Its executables, and the members that it is to know.
+TEST(MessageCostTest, AWorkerThatStartsWithMuch) {
+  ExpectLinear([](size_t parts) {
+    const size_t n = parts / 50;  // each of them gets all members with each load
+    IslandHead head(1, 0, n);
+    for (size_t i = 0; i < 8; ++i) {
+      wire::Load* load = head.Add()->mutable_load();
+      load->set_executable(i + 1);
+      load->set_has_collectives(true);
+      load->mutable_positions()->set_partitions(static_cast<uint32_t>(n));
+      for (size_t device = 0; device < n; ++device)
+        load->add_devices(static_cast<uint32_t>(device));
+    }
+    head.Send();
+    scheduler::WorkerUp up;
+    up.registration.set_index(1);
+    up.registration.set_incarnation(n + 7);
+    return WorkOf([&] { head.Step(std::move(up)); });
+  });
 }
 
 // A gang over n workers with two devices each: from its launch to the last report of its end, with another one behind
