@@ -77,6 +77,24 @@ def test_a_shard_that_lives_on_keeps_its_memory_alone_OB_1(console: Console) -> 
     assert console.do("result = bits([one]) == right")
 
 
+def test_copies_to_other_devices_keep_no_memory_OB_1(console: Console) -> None:
+    console.do("half = lambda ds: NamedSharding(jax.sharding.Mesh(np.array(ds), ('d',)), P('d'))")
+    console.do("a, b = half(jax.devices()[:4]), half(jax.devices()[4:])")
+    console.do("h = jax.jit(lambda x: x + 1); x = jax.device_put(np.arange(64.0), a)")
+    console.do("jax.block_until_ready(x); before = in_use(); y = h(x); right = bits([y])")
+    console.do("copies = [jax.device_put(y, b) for _ in range(4)]")
+    assert console.do("result = [bits([each]) == right for each in copies]") == [True] * 4
+    assert console.do("result = [bits([h(each)]) == bits([h(y)]) for each in copies]") == [True] * 4
+    console.do("del y")
+
+    def more() -> object:
+        return console.do("result = [a - b for a, b in zip(in_use(), before)]")
+
+    wait_for("what was copied is free", lambda: more() == [0] * 4 + [4 * 64] * 4, 10)
+    console.do("del copies")
+    wait_for("memory is free", lambda: more() == [0] * 8, 10)
+
+
 def test_donation_consumes_the_shards(console: Console) -> None:
     console.do("x, y = put(9), put(10); right = bits([g(x + 0, y)])")
     console.do("jax.block_until_ready([f(x, y) for _ in range(3)])")
