@@ -3,6 +3,10 @@
 
 #include <algorithm>
 
+#include "absl/container/inlined_vector.h"
+
+#include "gangway/collective/execution/reduce.h"
+
 namespace gangway::collective {
 namespace {
 
@@ -29,6 +33,17 @@ bool Call::EndsRound(size_t message) const {
     return i < planned.messages.size() && planned.messages[i].in_parts;
   };
   return is_in_parts(message) && ((message + 1) % kRoundMessages == 0 || !is_in_parts(message + 1));
+}
+
+void Call::Reduce(const Segment& segment, size_t bytes, std::byte* into,
+                  absl::FunctionRef<const std::byte*(size_t rank)> bytes_of) const {
+  const Reduction reduction =
+      FindReduction(planned.meaning.reduction(),
+                    planned.meaning.operands(static_cast<int>(segment.operand)).element_type());
+  absl::InlinedVector<const std::byte*, 16> sources;
+  for (size_t rank = 0; rank < role.sources->size(); ++rank) sources.push_back(bytes_of(rank));
+  const ReductionMode mode;
+  reduction.reducer(into, sources, bytes);
 }
 
 ByteRange Call::PartOf(const Segment& segment, size_t rank) const {

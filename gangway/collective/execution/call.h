@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <span>
 
+#include "absl/functional/function_ref.h"
+
 #include "gangway/collective/execution/plan.h"
 #include "gangway/collective/execution/shown.h"
 #include "gangway/transport/bulk/byte_ranges.h"
@@ -41,6 +43,9 @@ struct Call {
   bool EndsRound(size_t message) const;
   // Of a segment that is reduced in parts: the part of the member of this rank.
   ByteRange PartOf(const Segment& segment, size_t rank) const;
+  // Reduces `bytes` of an operand of all sources, in the group's order.
+  void Reduce(const Segment& segment, size_t bytes, std::byte* into,
+              absl::FunctionRef<const std::byte*(size_t rank)> bytes_of) const;
 };
 
 }  // namespace gangway::collective

@@ -5,7 +5,6 @@
 #include <cstring>
 #include <optional>
 
-#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 
 #include "gangway/base/status.h"
@@ -133,8 +132,8 @@ void Exchange::Unpack(size_t index, const Segment& segment) const {
   std::byte* const result = call_.results[segment.operand].data();
   switch (call_.kind()) {
     case Collective::ALL_REDUCE:
-      return Reduce(segment, segment.bytes, result + segment.begin,
-                    [&](size_t rank) { return sources_.at(index, rank).Whole(segment); });
+      return call_.Reduce(segment, segment.bytes, result + segment.begin,
+                          [&](size_t rank) { return sources_.at(index, rank).Whole(segment); });
     case Collective::ALL_GATHER:
       for (size_t from = 0; from < sources_.size(); ++from) {
         const size_t each = call_.piece(segment.operand);
@@ -176,22 +175,11 @@ void Exchange::UnpackBlocks(size_t index, const Segment& segment) const {
     }
     for (size_t i = 0; i < runs.count; ++i) {
       const size_t at = runs.at + i * each, offset = runs.offset + i * distance;
-      Reduce(segment, runs.bytes, result + segment.begin + at,
-             [&](size_t rank) { return sources_.at(index, rank).Block(segment, at, offset); });
+      call_.Reduce(segment, runs.bytes, result + segment.begin + at, [&](size_t rank) {
+        return sources_.at(index, rank).Block(segment, at, offset);
+      });
     }
   });
-}
-
-// In the group's order.
-void Exchange::Reduce(const Segment& segment, size_t bytes, std::byte* into,
-                      BytesOf bytes_of) const {
-  const xla::Collective& meaning = call_.planned.meaning;
-  const Reduction reduction = FindReduction(
-      meaning.reduction(), meaning.operands(static_cast<int>(segment.operand)).element_type());
-  absl::InlinedVector<const std::byte*, 16> sources;
-  for (size_t rank = 0; rank < sources_.size(); ++rank) sources.push_back(bytes_of(rank));
-  const ReductionMode mode;
-  reduction.reducer(into, sources, bytes);
 }
 
 // A large operand: this member reduces its part of the message, and passes that on.
@@ -199,8 +187,9 @@ absl::Status Exchange::ReceiveInParts(size_t index) {
   const Segment& segment = call_.planned.messages[index].segments[0];
   GANGWAY_RETURN_IF_ERROR(sources_.Await(index));
   const ByteRange own = call_.PartOf(segment, call_.role.rank);
-  Reduce(segment, own.bytes, call_.results[segment.operand].data() + segment.begin + own.offset,
-         [&](size_t rank) { return sources_.at(index, rank).Whole(segment) + own.offset; });
+  call_.Reduce(segment, own.bytes,
+               call_.results[segment.operand].data() + segment.begin + own.offset,
+               [&](size_t rank) { return sources_.at(index, rank).Whole(segment) + own.offset; });
   GANGWAY_RETURN_IF_ERROR(sources_.EndMessage(index));
   return offer_.SendPart(index, segment);
 }

@@ -1,5 +1,5 @@
-// One call of a collective by one member: in which order it sends and reads, and how its results are made of what its
-// sources give (source.h).
+// One call of a collective by one member whose sources it reads directly: in which order it sends and reads, and how
+// its results are made of what its sources give (source.h).
 //
 // Writing a result may not change what another member has yet to read. So an all-reduce may be in place (a member
 // writes a part only when the member that reduces it has read it), and a ragged exchange may write over what its result
@@ -14,7 +14,6 @@
 #include <cstdint>
 #include <optional>
 
-#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 
 #include "gangway/collective/execution/call.h"
@@ -38,9 +37,6 @@ class Exchange {
   absl::Status Run();
 
  private:
-  // The bytes of a source of this rank, from some unit on.
-  using BytesOf = absl::FunctionRef<const std::byte*(size_t rank)>;
-
   // INTERNAL: a result overlaps an operand that others may not have read yet.
   absl::Status CheckOverlaps() const;
   absl::Status SendAndReceive();
@@ -55,7 +51,6 @@ class Exchange {
                    const PieceRuns& runs) const;
   void Unpack(size_t index, const Segment& segment) const;
   void UnpackBlocks(size_t index, const Segment& segment) const;
-  void Reduce(const Segment& segment, size_t bytes, std::byte* into, BytesOf bytes_of) const;
 
   Waiter& waiter_;
   const Call& call_;

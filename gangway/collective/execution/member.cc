@@ -9,6 +9,7 @@
 #include "gangway/base/clock.h"
 #include "gangway/collective/execution/call.h"
 #include "gangway/collective/execution/exchange.h"
+#include "gangway/collective/execution/relay.h"
 
 namespace gangway::collective {
 
@@ -50,7 +51,9 @@ absl::Status Member::Run(int64_t number, std::span<const std::span<const std::by
                   .key = {.gang = launch.gang().order, .number = named, .round = round},
                   .operands = operands,
                   .results = results};
-  absl::Status status = Exchange(waiter_, sender_, call).Run();
+  const absl::Status status = planned.route == Route::kRelayed
+                                  ? Relay(waiter_, sender_, call).Run()
+                                  : Exchange(waiter_, sender_, call).Run();
   if (status.ok()) waiter_.SetMet();
   flight_.Add(named, began, Clock::now());
   return status;

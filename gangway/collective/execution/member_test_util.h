@@ -43,6 +43,7 @@ class DirectCourier final : public Courier {
         ranges.insert(ranges.end(), message->data + range.offset,
                       message->data + range.offset + range.bytes);
       bytes_ += ranges.size();
+      ++messages_;
       EXPECT_TRUE(mirror_.Take(*message, ranges, *reader_).ok());
     }
     for (const ReadUpTo& read : reads)
@@ -56,6 +57,7 @@ class DirectCourier final : public Courier {
   void Begin() override {}
 
   size_t bytes() const { return bytes_; }
+  size_t messages() const { return messages_; }
 
  private:
   Mutex mutex_;
@@ -63,6 +65,7 @@ class DirectCourier final : public Courier {
   const Arena* const reader_;
   const uint32_t reader_index_;
   size_t bytes_ = 0;
+  size_t messages_ = 0;
 };
 
 // How workers see one another: by messages in memory that they map; their heaps, too, or those of every second one; by
@@ -121,6 +124,12 @@ class Host {
   size_t carried_bytes() const {
     size_t all = 0;
     for (const auto& courier : direct_) all += courier->bytes();
+    return all;
+  }
+
+  size_t carried_messages() const {
+    size_t all = 0;
+    for (const auto& courier : direct_) all += courier->messages();
     return all;
   }
 

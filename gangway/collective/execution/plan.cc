@@ -285,6 +285,18 @@ absl::Status AddMessages(size_t count_max, PlannedCollective& planned) {
   return absl::OkStatus();
 }
 
+// Operands that are reduced in parts, or differ by their reader, are read directly by those that need them; so are
+// those of which one message cannot hold all members'.
+Route RouteOf(const PlannedCollective& planned) {
+  const Collective::Kind kind = planned.meaning.kind();
+  if (kind != Collective::ALL_REDUCE && kind != Collective::ALL_GATHER) return Route::kDirect;
+  if (planned.group_size <= kDirectMembersMax || planned.messages.size() != 1 ||
+      planned.messages[0].in_parts ||
+      planned.messages[0].bytes > kMessageBytes / planned.group_size)
+    return Route::kDirect;
+  return Route::kRelayed;
+}
+
 absl::Status CheckKind(Collective::Kind kind) {
   switch (kind) {
     case Collective::ALL_REDUCE:
@@ -305,7 +317,9 @@ absl::Status PlanOne(size_t messages_max, RoleMaker& roles, PlannedCollective& p
   GANGWAY_RETURN_IF_ERROR(CheckKind(planned.meaning.kind()));
   GANGWAY_RETURN_IF_ERROR(roles.Add(planned));
   GANGWAY_RETURN_IF_ERROR(AddOperands(planned));
-  return AddMessages(messages_max, planned);
+  GANGWAY_RETURN_IF_ERROR(AddMessages(messages_max, planned));
+  planned.route = RouteOf(planned);
+  return absl::OkStatus();
 }
 
 uint64_t PositionsOf(const xla::CollectiveTable& table) {

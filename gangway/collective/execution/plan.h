@@ -29,6 +29,9 @@ inline constexpr size_t kMessageBytes = size_t{256} << 10;
 inline constexpr size_t kSegmentAlignment = 64;
 // Operands of a reduction up to this size are reduced by every member. Of larger ones each member reduces a part.
 inline constexpr size_t kFlatBytes = size_t{16} << 10;
+// In larger groups, members do not read all others where that can be helped: to wait for the few steps of a relay then
+// costs less than the messages of all.
+inline constexpr size_t kDirectMembersMax = 64;
 // Of a program: its positions, the messages of one member in all collectives (256 GiB of large operands), and the roles
 // in all different sets of groups and pairs.
 inline constexpr size_t kPositionsMax = size_t{1} << 14;
@@ -89,8 +92,15 @@ class Roles {
   std::shared_ptr<const std::vector<Role>> list_;
 };
 
+// How members get what others give.
+enum class Route {
+  kDirect,   // each reads its sources (exchange.h)
+  kRelayed,  // others pass it on (relay.h)
+};
+
 struct PlannedCollective {
   xla::Collective meaning;
+  Route route = Route::kDirect;
   size_t group_size = 0;              // of the largest group
   std::vector<size_t> units;          // by operand: of one member's range, in bytes; 0: not sent
   std::vector<size_t> operand_bytes;  // that the program passes

@@ -48,10 +48,10 @@ absl::Status Waiter::AwaitAsleep(const PeerDevice& device, const Awaited& awaite
 absl::Status Waiter::Asleep(const PeerDevice& device, const std::optional<Awaited>& awaited,
                             absl::FunctionRef<absl::Status()> body) {
   device_->sleep_record().Begin({.launch = launch_,
-                          .number = number_,
-                          .round = round_,
-                          .device = device,
-                          .awaited = awaited});
+                                 .number = number_,
+                                 .round = round_,
+                                 .device = device,
+                                 .awaited = awaited});
   device_->reads().Say();
   absl::Status status = body();
   device_->sleep_record().End();
