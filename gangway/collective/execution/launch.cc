@@ -43,7 +43,8 @@ void Launch::Abort(const absl::Status& why) {
   }
   is_aborted_->store(true, std::memory_order_release);
   // Its members here may sleep at the pulse of any other; one that has not yet gone to sleep looks again soon.
-  for (const PeerDevice& device : *devices_) FutexWake(device.region().pulse);
+  for (const PeerDevice& device : *devices_)
+    if (device.peer != nullptr) FutexWake(device.region().pulse);
 }
 
 absl::Status Launch::End() {

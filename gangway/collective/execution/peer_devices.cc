@@ -10,6 +10,7 @@ PeerDevices::PeerDevices(std::vector<PeerDevice> by_position)
     : by_position_(std::move(by_position)) {
   std::bitset<kWorkersMax> here, far;
   for (const PeerDevice& device : by_position_) {
+    if (device.peer == nullptr) continue;
     const uint32_t worker = device.peer->index();
     if (device.shares_memory()) {
       regions_of_host_.push_back(&device.region());

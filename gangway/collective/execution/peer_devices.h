@@ -14,8 +14,8 @@
 namespace gangway::collective {
 
 struct PeerDevice {
-  std::shared_ptr<const Peer> peer;
-  uint32_t device = 0;  // of that worker
+  std::shared_ptr<const Peer> peer;  // null: no member of this worker meets it
+  uint32_t device = 0;               // of that worker
 
   uint32_t number() const { return PeerNumber(peer->index(), device); }
   const Region& region() const { return peer->arena().region(device); }
@@ -36,7 +36,7 @@ class PeerDevices {
   size_t positions_of_host() const { return regions_of_host_.size(); }
   size_t workers_of_host() const { return workers_of_host_; }
   const std::vector<const Region*>& regions_of_host() const { return regions_of_host_; }
-  // All other workers, each once.
+  // All other workers that members of this one meet, each once.
   const std::vector<std::shared_ptr<const Peer>>& far_peers() const { return far_peers_; }
 
  private:

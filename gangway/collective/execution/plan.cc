@@ -5,6 +5,7 @@
 #include <limits>
 #include <map>
 #include <numeric>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -358,6 +359,31 @@ absl::StatusOr<std::shared_ptr<const Plan>> Plan::Make(const xla::CollectiveTabl
     messages_left -= planned.messages.size();
   }
   return plan;
+}
+
+std::vector<bool> Plan::Met(std::span<const uint32_t> positions) const {
+  std::vector<bool> met(position_count_);
+  std::set<std::pair<const void*, size_t>> seen;  // lists, and of relays the rank in them
+  const auto add = [&](const PositionList& list) {
+    if (list == nullptr || !seen.emplace(list.get(), SIZE_MAX).second) return;
+    for (uint32_t each : *list) met[each] = true;
+  };
+  for (const PlannedCollective& planned : collectives_) {
+    for (uint32_t position : positions) {
+      const Role& role = planned.roles[position];
+      if (planned.route == Route::kDirect) {
+        add(role.sources);
+        add(role.readers);
+      } else if (seen.emplace(role.sources.get(), role.rank).second) {
+        const size_t members = role.sources->size();
+        for (size_t step = 1; step < members; step *= 2) {
+          met[(*role.sources)[(role.rank + step) % members]] = true;
+          met[(*role.sources)[(role.rank + members - step) % members]] = true;
+        }
+      }
+    }
+  }
+  return met;
 }
 
 absl::StatusOr<Unpacked> Unpack(const std::string& serialized, size_t positions) {

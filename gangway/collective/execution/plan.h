@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -119,6 +120,8 @@ class Plan {
   uint32_t position_count() const { return position_count_; }
   size_t size() const { return collectives_.size(); }
   const PlannedCollective& at(size_t number) const { return collectives_[number]; }
+  // By position: whether it exchanges messages with one of these.
+  std::vector<bool> Met(std::span<const uint32_t> positions) const;
   // Whether a position may end well without reading all that others have sent to it.
   bool may_diverge() const { return may_diverge_; }
 

@@ -80,6 +80,34 @@ TEST(Relay, MeetsFewMembers) {
   EXPECT_EQ(host.carried_messages(), 2 * kMembers * 7);
 }
 
+std::vector<uint32_t> MetBy(const Plan& plan, const std::vector<uint32_t>& positions) {
+  std::vector<uint32_t> met;
+  const std::vector<bool> all = plan.Met(positions);
+  for (uint32_t i = 0; i < all.size(); ++i)
+    if (all[i]) met.push_back(i);
+  return met;
+}
+
+TEST(Plan, KnowsWhomAPositionMeets) {
+  std::vector<uint32_t> all(kMembers);
+  std::iota(all.begin(), all.end(), 0);
+  xla::CollectiveTable table = Table(kMembers, {all});
+  Add(table, Collective::ALL_REDUCE, {{1, 1}});
+  EXPECT_EQ(MetBy(**Plan::Make(table), {0}),
+            (std::vector<uint32_t>{1, 2, 4, 6, 8, 16, 32, 38, 54, 62, 64, 66, 68, 69}));
+  Collective& permute = Add(table, Collective::PERMUTE, {{1, 1}});
+  permute.add_sources(0);
+  permute.add_targets(50);
+  permute.add_sources(51);
+  permute.add_targets(0);
+  const auto plan = *Plan::Make(table);
+  EXPECT_EQ(MetBy(*plan, {0}),
+            (std::vector<uint32_t>{1, 2, 4, 6, 8, 16, 32, 38, 50, 51, 54, 62, 64, 66, 68, 69}));
+  EXPECT_TRUE(plan->Met(std::vector<uint32_t>{7, 50})[0]) << "as the other one";
+  Add(table, Collective::ALL_REDUCE, {{1, 5'000}});
+  EXPECT_EQ(MetBy(**Plan::Make(table), {0}), all);
+}
+
 TEST(Relay, EndsWithTheReasonOfAnAbort) {
   Host host(5, kMembers / 5, Sight::kMapped);
   const auto plan = *Plan::Make(SmallOnes());

@@ -5,6 +5,7 @@
 #include <sys/epoll.h>
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -184,14 +185,18 @@ void CollectivePeers::Take(Member& member, std::vector<FileDescriptor> descripto
                                                          member.worker.index(), *std::move(arena)));
 }
 
-std::shared_ptr<PromisedPlaces> CollectivePeers::PlacesOf(std::span<const DeviceId> devices) {
+std::shared_ptr<PromisedPlaces> CollectivePeers::PlacesOf(std::span<const DeviceId> devices,
+                                                          const std::vector<bool>& met) {
   constexpr uint32_t kNoWorker = ~uint32_t{0};
   DeviceId unknown{};  // one of those whose worker is not known
   std::vector<PromisedPlaces::Place> places;
-  for (DeviceId device : devices) {
+  std::set<uint32_t> met_workers;
+  for (size_t position = 0; position < devices.size(); ++position) {
+    const DeviceId device = devices[position];
     auto found = places_.find(device);
     if (found != places_.end()) {
       places.push_back({found->second.first, found->second.second});
+      if (met[position]) met_workers.insert(found->second.first);
     } else {
       unknown = device;
       places.push_back({kNoWorker, 0});
@@ -205,7 +210,8 @@ std::shared_ptr<PromisedPlaces> CollectivePeers::PlacesOf(std::span<const Device
       return failed;
     }
     const auto& promise = members_.at(worker).promise;
-    return promise != nullptr ? promise : streams_.PromiseOf(worker);
+    if (promise != nullptr) return promise;
+    return met_workers.contains(worker) ? streams_.PromiseOf(worker) : nullptr;
   });
 }
 

@@ -68,8 +68,10 @@ class CollectivePeers {
   // and the load of the first one names them all.
   void Know(const wire::Worker& member);
 
-  // The devices of the positions, by their ids. Of a worker that is not known, waits for it end with an error.
-  std::shared_ptr<PromisedPlaces> PlacesOf(std::span<const DeviceId> devices);
+  // The devices of the positions, by their ids. Of a worker that is not known, waits for it end with an error. `met`:
+  // by position, whether a member here exchanges messages with it. To other workers on other hosts no way is opened.
+  std::shared_ptr<PromisedPlaces> PlacesOf(std::span<const DeviceId> devices,
+                                           const std::vector<bool>& met);
   // Changes when a member does: then PlacesOf gives others.
   uint64_t version() const { return version_; }
 

@@ -131,7 +131,6 @@ void CollectiveStreams::Open(const wire::Worker& worker,
   Way& way = ways_[worker.index()];
   way.worker = worker;
   way.promise = std::make_shared<PeerPromise>(NameOf(way.worker));
-  Dial(way);
   if (auto early = early_.extract(worker.incarnation()); !early.empty())
     TakeCourier(way, std::move(early.mapped()));
 }
@@ -145,12 +144,19 @@ void CollectiveStreams::Forget(uint32_t worker) {
 
 std::shared_ptr<PeerPromise> CollectiveStreams::PromiseOf(uint32_t worker) {
   Way& way = ways_.at(worker);
-  if (way.promise->has_failed()) {  // it was given up
+  if (!way.is_wanted) {
+    Want(way);
+  } else if (way.promise->has_failed()) {  // it was given up
     way.promise = std::make_shared<PeerPromise>(NameOf(way.worker));
     CloseBoth(way, absl::CancelledError("the way is opened anew"));
     Dial(way);
   }
   return way.promise;
+}
+
+void CollectiveStreams::Want(Way& way) {
+  if (std::exchange(way.is_wanted, true)) return;
+  Dial(way);
 }
 
 void CollectiveStreams::Dial(Way& way) {
@@ -282,6 +288,7 @@ void CollectiveStreams::AcceptPeer(uint64_t id, std::shared_ptr<transport::Link>
 void CollectiveStreams::TakeCourier(Way& way, std::shared_ptr<StreamCourier> courier) {
   way.courier = std::move(courier);
   options_.couriers->Set(way.worker.index(), way.courier);
+  Want(way);
   OpenIfBoth(way);
 }
 

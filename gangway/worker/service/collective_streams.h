@@ -1,10 +1,11 @@
 // The ways to workers of the island that do not share memory with this one: on other hosts, or without shared memory.
 //
-// Each worker opens a stream to each such member, and on it hears what the member's devices publish; on the stream that
-// the member opens to this worker, it tells what its own devices publish. Both streams together are the way to the
-// member, until either breaks or the member is silent while launches are under way. Then both are closed, launches with
-// members there fail, and a new way is opened, with a new mirror: what was sent on an old way never counts on a new
-// one. A worker that opens its stream again is taken at its word: the old way is broken first, then it is answered.
+// A worker opens a stream to each such member that its programs meet, and on it hears what the member's devices
+// publish; on the stream that the member opens to this worker, it tells what its own devices publish. A member that
+// opens its stream first is answered with the other one. Both streams together are the way to the member, until
+// either breaks or the member is silent while launches are under way. Then both are closed, launches with members
+// there fail, and a new way is opened, with a new mirror: what was sent on an old way never counts on a new one. A
+// worker that opens its stream again is taken at its word: the old way is broken first, then it is answered.
 //
 // A way that cannot be opened within a limit makes launches fail; the next launch tries again.
 //
@@ -60,11 +61,12 @@ class CollectiveStreams final : public PeerStreams {
 
   void SetToken(std::string token) { token_ = std::move(token); }  // for the Hello
 
-  // An incarnation that is up, instead of an earlier one. `own`: this worker's arena.
+  // An incarnation that is up, instead of an earlier one. Its way is opened when it is asked for, here or there. `own`:
+  // this worker's arena.
   void Open(const wire::Worker& worker, const std::shared_ptr<collective::Arena>& own);
   // It is down.
   void Forget(uint32_t worker);
-  // Of a worker that is open.
+  // Of a worker that was given to Open. Opens the way.
   std::shared_ptr<PeerPromise> PromiseOf(uint32_t worker);
 
   // PeerStreams: of members that want to hear what this worker's devices publish.
@@ -86,9 +88,11 @@ class CollectiveStreams final : public PeerStreams {
     std::shared_ptr<StreamCourier> courier;  // null: it has not opened its stream
     std::shared_ptr<collective::Peer> peer;  // set once both are open
     int failures = 0;                        // since it was open
+    bool is_wanted = false;                  // here, or by the member
     absl::Status why;                        // of the last failure
   };
 
+  void Want(Way& way);
   void Dial(Way& way);
   void OnDialed(uint32_t worker, const std::shared_ptr<Hearing>& hearing,
                 absl::StatusOr<std::shared_ptr<transport::Link>> link);

@@ -157,6 +157,9 @@ class Side {
     Do([&] { promise = streams_->PromiseOf(other); });
     return promise->Wait(Clock::now() + kPatience);
   }
+  void Ask(uint32_t other) {
+    Do([&] { streams_->PromiseOf(other); });
+  }
   int broken() const { return broken_; }
   int accepted() const { return accepted_; }
 
@@ -273,11 +276,24 @@ class CollectiveStreamsTest : public ::testing::Test {
 TEST_F(CollectiveStreamsTest, CarryCollectivesInBothDirections) {
   Side a(hub_.get(), 0, kPatience), b(hub_.get(), 1, kPatience);
   a.Open(1);
+  a.Ask(1);
   EXPECT_TRUE(Until([&] { return b.accepted() > 0; }));  // before b knows of it
   b.Open(0);
   for (uint64_t place = 1; place < 20; ++place) ExpectSum(a, b, place);
   ExpectSum(a, b, 20, 20);
   EXPECT_EQ(a.broken() + b.broken(), 0);
+}
+
+// An island has more workers than one of them meets in its programs.
+TEST_F(CollectiveStreamsTest, AreOpenedWhenOneOfTwoWorkersAsks) {
+  Side a(hub_.get(), 0, kPatience), b(hub_.get(), 1, kPatience), c(hub_.get(), 2, kPatience);
+  for (uint32_t other : {1u, 2u}) a.Open(other);
+  for (uint32_t other : {0u, 2u}) b.Open(other);
+  for (uint32_t other : {0u, 1u}) c.Open(other);
+  ASSERT_TRUE(a.Peer(1).ok());
+  EXPECT_EQ(a.accepted(), 1) << "b was not asked, but answers";
+  EXPECT_EQ(b.accepted(), 1);
+  EXPECT_EQ(c.accepted(), 0);
 }
 
 TEST_F(CollectiveStreamsTest, TellHowADeviceHasEnded) {
@@ -412,6 +428,7 @@ TEST_F(CollectiveStreamsTest, BreakAWayOnWhichShardsAreSent) {
 TEST_F(CollectiveStreamsTest, OpenAWayThatWasGivenUpWhenTheMemberComes) {
   Side a(hub_.get(), 0, std::chrono::milliseconds(300)), b(hub_.get(), 1, kPatience);
   a.Open(1);
+  a.Ask(1);
   ASSERT_TRUE(Until([&] { return a.broken() > 0; }));
   b.Open(0);
   ASSERT_TRUE(b.Peer(0).ok());

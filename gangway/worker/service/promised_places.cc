@@ -39,6 +39,11 @@ absl::StatusOr<std::shared_ptr<const collective::PeerDevices>> PromisedPlaces::W
   }
   std::vector<std::shared_ptr<const collective::Peer>> peers;
   for (const auto& [promise, last_device] : workers_) {
+    if (promise == nullptr) {
+      GANGWAY_RETURN_IF_ERROR(unwanted());
+      peers.emplace_back();
+      continue;
+    }
     absl::StatusOr<std::shared_ptr<const collective::Peer>> peer;
     do {
       GANGWAY_RETURN_IF_ERROR(unwanted());

@@ -27,7 +27,7 @@ class PromisedPlaces {
     uint32_t worker = 0;  // its index in the island
     uint32_t device = 0;  // of that worker
   };
-  // `promise_of` is called once for each worker.
+  // `promise_of` is called once for each worker. Null: no member of this worker meets one there.
   PromisedPlaces(std::span<const Place> places,
                  absl::FunctionRef<std::shared_ptr<PeerPromise>(uint32_t worker)> promise_of);
 

@@ -74,6 +74,22 @@ TEST_F(PromisedPlacesTest, ADeviceThatItsWorkerDoesNotHaveIsNamedAlsoIfAnotherOn
               HasSubstr("worker7 has no device 64"));
 }
 
+TEST_F(PromisedPlacesTest, AWorkerThatNoMemberMeetsIsNotWaitedFor) {
+  const std::vector<PromisedPlaces::Place> of_positions = {{7, 0}, {8, 0}, {7, 1}};
+  PromisedPlaces places(of_positions, [](uint32_t worker) -> std::shared_ptr<PeerPromise> {
+    if (worker == 8) return nullptr;
+    auto promise = std::make_shared<PeerPromise>("worker7");
+    promise->Set(std::make_shared<collective::Peer>("worker7", worker,
+                                                    *collective::Arena::Anonymous(kDevices)));
+    return promise;
+  });
+  const auto found = places.Wait(In(milliseconds(10'000)), Wanted);
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_EQ((**found)[0].peer->index(), 7u);
+  EXPECT_EQ((**found)[1].peer, nullptr);
+  EXPECT_EQ((**found)[2].device, 1u);
+}
+
 TEST_F(PromisedPlacesTest, AWaitForAWorkerThatIsNotHeardEndsAtItsLimitAndNamesIt) {
   unheard_ = {1};
   PromisedPlaces places = Of({{0, 0}, {1, 0}});

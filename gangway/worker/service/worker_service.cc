@@ -261,7 +261,9 @@ LaunchTask::Collectives WorkerService::MakeCollectives(const PrepareLaunch& acti
   KnownPlaces& known = places_[action.executable];
   if (known.places == nullptr || known.version != peers_.version()) {
     known.version = peers_.version();
-    known.places = peers_.PlacesOf(executable.places());
+    std::vector<uint32_t> here;
+    for (const LaunchPosition& each : action.positions) here.push_back(each.position);
+    known.places = peers_.PlacesOf(executable.places(), executable.plan()->Met(here));
   }
   collectives.places = known.places;
   for (const LaunchPosition& each : action.positions)
