@@ -10,6 +10,13 @@
 namespace gangway::controller {
 namespace {
 
+constexpr int kFreesMax = 4096;  // in one item, which no link cuts into frames
+
+// Whether more frees may be added to the item.
+bool TakesFrees(const wire::IslandItem& item) {
+  return item.has_free() && item.free().storages_size() + item.free().shards_size() < kFreesMax;
+}
+
 using Spoiled = std::map<StorageId, wire::FailureRef>;
 
 // The failure of the node's first spoiled input, if any.
@@ -75,10 +82,10 @@ wire::Free& Outbox::FreesOf(uint32_t index) {
   std::deque<wire::IslandItem>& held = islands_[index].held;
   auto& out = actions_.to_islands;
   if (!islands_[index].up) {
-    if (held.empty() || !held.back().has_free()) held.emplace_back();
+    if (held.empty() || !TakesFrees(held.back())) held.emplace_back();
     return *held.back().mutable_free();
   }
-  if (out.empty() || out.back().first != index || !out.back().second.has_free())
+  if (out.empty() || out.back().first != index || !TakesFrees(out.back().second))
     out.emplace_back(index, wire::IslandItem());
   return *out.back().second.mutable_free();
 }

@@ -124,5 +124,14 @@ TEST_F(OutboxTest, FreesFollowWhatWasSentBefore) {
   EXPECT_THAT(Sent(), ElementsAre("1:free", "1:node2", "1:free"));
 }
 
+TEST_F(OutboxTest, AnItemHasFewFreesHoweverLongTheyAreHeld_TM2) {
+  for (uint64_t storage = 0; storage < 10000; ++storage) {
+    outbox_.FreesOf(1).add_storages(storage);
+    outbox_.Take();  // a step each
+  }
+  outbox_.OnSchedulerUp(1, 7);
+  EXPECT_EQ(outbox_.Take().to_islands.size(), 3u);
+}
+
 }  // namespace
 }  // namespace gangway::controller
