@@ -60,20 +60,20 @@ std::vector<std::string> Blame::OnDeath(const std::string& worker,
   }
   const LaunchedProgram& cause = *launches[0];
   const int deaths = programs_.Add(cause.hash, now);
-  const bool refused = owners_.Add(cause.owner.Text(), now) >= limits_.owner_deaths_max;
+  const bool refused = owners_.Add(cause.owner.Text(), now) >= kOwnerDeathsMax;
   notices.push_back(absl::StrCat(
       worker, " ended while it executed program ", Shown(cause), " of session ", cause.session,
       " and no other",
-      deaths >= limits_.program_deaths_max ? ", again: this program is quarantined"
-                                           : ": its next run is alone",
+      deaths >= kProgramDeathsMax ? ", again: this program is quarantined"
+                                  : ": its next run is alone",
       refused ? absl::StrCat(", and so is all that ", cause.owner.Text(), " runs") : ""));
   return notices;
 }
 
 std::string Blame::OnOrphan(const std::string& worker, const LaunchedProgram& program, Time now) {
-  const bool is_quarantined = orphans_.Add(OrphanOf(program), now) >= limits_.program_orphans_max;
-  const bool is_refused = program.owner.has_certificate() &&
-                          owners_.Add(program.owner.Text(), now) >= limits_.owner_deaths_max;
+  const bool is_quarantined = orphans_.Add(OrphanOf(program), now) >= kProgramOrphansMax;
+  const bool is_refused =
+      program.owner.has_certificate() && owners_.Add(program.owner.Text(), now) >= kOwnerDeathsMax;
   return absl::StrCat(
       worker, " was restarted because of program ", Shown(program), " of session ", program.session,
       ", which no session waited for", is_quarantined ? ", again: this program is quarantined" : "",
@@ -87,14 +87,13 @@ void Blame::OnGoodRun(const LaunchedProgram& program, bool alone) {
 
 std::optional<wire::Failure> Blame::Check(const LaunchedProgram& program, Time now) const {
   if (programs_.empty() && orphans_.empty() && owners_.empty()) return std::nullopt;
-  if (const int deaths = programs_.CountOf(program.hash, now);
-      deaths >= limits_.program_deaths_max) {
+  if (const int deaths = programs_.CountOf(program.hash, now); deaths >= kProgramDeathsMax) {
     return Quarantined(absl::StrCat("program ", Shown(program), " is quarantined: ", deaths,
                                     " workers have ended while they executed it"),
                        kSeeLogs, programs_.LastOf(program.hash) + limits_.quarantine_time, now);
   }
   const std::string orphan = OrphanOf(program);
-  if (const int ends = orphans_.CountOf(orphan, now); ends >= limits_.program_orphans_max) {
+  if (const int ends = orphans_.CountOf(orphan, now); ends >= kProgramOrphansMax) {
     return Quarantined(
         absl::StrCat("program ", Shown(program), " is quarantined: ", ends,
                      " workers were restarted because it held a device and no session waited for "
@@ -102,7 +101,7 @@ std::optional<wire::Failure> Blame::Check(const LaunchedProgram& program, Time n
         kLetItEnd, orphans_.LastOf(orphan) + limits_.quarantine_time, now);
   }
   const std::string owner = program.owner.Text();
-  if (const int deaths = owners_.CountOf(owner, now); deaths >= limits_.owner_deaths_max) {
+  if (const int deaths = owners_.CountOf(owner, now); deaths >= kOwnerDeathsMax) {
     return Quarantined(absl::StrCat(owner, " is quarantined: ", deaths,
                                     " workers have ended because of its programs alone"),
                        kSeeLogs, owners_.LastOf(owner) + limits_.quarantine_time, now);

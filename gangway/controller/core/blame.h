@@ -4,7 +4,7 @@
 // When a worker dies, each program that its devices had is a suspect. A suspect's next launch runs alone on its
 // workers, so that the next death has one cause, and a run that ends well clears it. A suspect that was the only
 // program of a worker at its death, and at an earlier one among the programs there, is quarantined: refused for
-// `quarantine_time`, by its hash, for all sessions. An owner whose programs were the only ones at `owner_deaths_max`
+// `quarantine_time`, by its hash, for all sessions. An owner whose programs were the only ones at kOwnerDeathsMax
 // deaths is refused for as long, whatever it launches.
 //
 // A worker that is killed from outside while a program runs looks the same, so one such death costs the program
@@ -13,7 +13,7 @@
 // A launch that no session waits for any more, and that holds a device until its worker is told to end, is an orphan. A
 // script that is stopped in a long step leaves one. So it counts only where another session was open, only against that
 // owner's launches of that program (all sessions without a certificate are one owner here), and any run of it that ends
-// well clears it. The program is quarantined at `program_orphans_max`. An owner with a certificate is refused for
+// well clears it. The program is quarantined at kProgramOrphansMax. An owner with a certificate is refused for
 // orphans as it is for deaths, since changing a program is easy.
 //
 // The counts are bounded; a new controller starts without any.
@@ -34,12 +34,13 @@
 
 namespace gangway::controller {
 
+inline constexpr int kProgramDeathsMax = 2;
+inline constexpr int kProgramOrphansMax = 3;
+inline constexpr int kOwnerDeathsMax = 4;  // orphans count, too
+
 struct BlameLimits {
   std::chrono::milliseconds quarantine_time{600000};  // 0: no program is blamed
-  int program_deaths_max = 2;
-  int program_orphans_max = 3;
-  int owner_deaths_max = 4;  // orphans count, too
-  size_t entries_max = 256;  // of programs, and of owners
+  size_t entries_max = 256;                           // of programs, and of owners
 };
 
 // What a launch runs, shared by all launches of an executable.

@@ -58,7 +58,7 @@ std::string ProgramHash(const PendingCompile& compile) {
 std::string CompileBlame::OnDeath(const PendingCompile& compile, Time now) {
   OnLimit(compile, now);
   const std::string hash = ProgramHash(compile);
-  const bool quarantined = programs_.Add(NameOf(compile.request, hash), now) >= limits_.deaths_max;
+  const bool quarantined = programs_.Add(NameOf(compile.request, hash), now) >= kProgramEndsMax;
   return absl::StrCat(
       "the compiler ended while it compiled program ", Shown(hash), " of session ", compile.session,
       quarantined ? ", again: this program is quarantined" : "; it will be compiled once more",
@@ -83,7 +83,7 @@ Standing CompileBlame::StandingOf(const PendingCompile& compile, Time now) const
   if (owners_.empty()) return Standing::kClean;
   const int deaths = owners_.CountOf(compile.owner.Text(), now);
   if (deaths == 0) return Standing::kClean;
-  return deaths >= limits_.deaths_last ? Standing::kLast : Standing::kSuspect;
+  return deaths >= kOwnerEndsLast ? Standing::kLast : Standing::kSuspect;
 }
 
 std::optional<wire::Failure> CompileBlame::CheckOwner(const PendingCompile& compile,
@@ -91,13 +91,13 @@ std::optional<wire::Failure> CompileBlame::CheckOwner(const PendingCompile& comp
   if (owners_.empty()) return std::nullopt;
   const std::string owner = compile.owner.Text();
   const int deaths = owners_.CountOf(owner, now);
-  const Time until = owners_.LastOf(owner) + limits_.refusal_time;
-  if (deaths < limits_.deaths_refused || now >= until) return std::nullopt;
+  const Time until = owners_.LastOf(owner) + kOwnerRefusal;
+  if (deaths < kOwnerEndsRefused || now >= until) return std::nullopt;
   return wire::MakeFailure(
       StatusCode::kResourceExhausted,
       absl::StrCat(owner, " may compile nothing for ", SecondsUntil(until, now),
                    " s: its programs ended the compiler process ", deaths,
-                   " times, each less than ", limits_.window.count(),
+                   " times, each less than ", kOwnerWindow.count(),
                    " minutes after the one before"),
       "Find the programs that `gangway up` names in its log, and leave them out. What is "
       "compiled already still runs.");
@@ -108,8 +108,8 @@ std::optional<wire::Failure> CompileBlame::Check(const PendingCompile& compile, 
     const std::string hash = ProgramHash(compile);
     const std::string name = NameOf(compile.request, hash);
     const int deaths = programs_.CountOf(name, now);
-    if (deaths >= limits_.deaths_max)
-      return Quarantined(hash, deaths, programs_.LastOf(name) + limits_.quarantine_time, now);
+    if (deaths >= kProgramEndsMax)
+      return Quarantined(hash, deaths, programs_.LastOf(name) + kProgramQuarantine, now);
   }
   return CheckOwner(compile, now);
 }

@@ -1,11 +1,11 @@
 // Which programs and owners have ended compiler processes, and what that costs them. Pure.
 //
 // A program: the first end may have had another cause, so the program is compiled once more. If the process ends again,
-// the program is quarantined: refused for `quarantine_time` after that end, by its hash, for all sessions.
+// the program is quarantined: refused for kProgramQuarantine after that end, by its hash, for all sessions.
 //
-// An owner, by its ends, which are forgotten `window` after the last: after the first, its programs are kept away from
-// one compiler, which is for all others; after `deaths_last`, they are compiled after everybody's; after
-// `deaths_refused`, they are refused until `refusal_time` after the last end. A program that is compiled after it had
+// An owner, by its ends, which are forgotten kOwnerWindow after the last: after the first, its programs are kept away
+// from one compiler, which is for all others; after kOwnerEndsLast, they are compiled after everybody's; after
+// kOwnerEndsRefused, they are refused until kOwnerRefusal after the last end. A program that is compiled after it had
 // ended a process is taken off its owner's count: the end had another cause.
 //
 // A new controller starts without any counts.
@@ -23,24 +23,20 @@
 
 namespace gangway::controller {
 
-struct CompileBlameLimits {
-  int deaths_max = 2;  // of the compiler process, at work on one program
-  std::chrono::minutes quarantine_time{10};
-  size_t suspects_max = 256;  // programs, and owners, that are remembered
-  int deaths_last = 3;        // of one owner's programs
-  int deaths_refused = 5;     // likewise
-  std::chrono::minutes window{5};
-  std::chrono::seconds refusal_time{60};
-};
+inline constexpr size_t kCompileSuspectsMax = 256;  // programs, and owners, that are remembered
+inline constexpr int kProgramEndsMax = 2;  // of the compiler process, at work on one program
+inline constexpr std::chrono::minutes kProgramQuarantine{10};
+inline constexpr int kOwnerEndsLast = 3;     // of one owner's programs
+inline constexpr int kOwnerEndsRefused = 5;  // likewise
+inline constexpr std::chrono::minutes kOwnerWindow{5};
+inline constexpr std::chrono::seconds kOwnerRefusal{60};
 
 enum class Standing { kClean, kSuspect, kLast };
 
 class CompileBlame {
  public:
-  explicit CompileBlame(const CompileBlameLimits& limits)
-      : limits_(limits),
-        programs_(limits.quarantine_time, limits.suspects_max),
-        owners_(limits.window, limits.suspects_max) {}
+  explicit CompileBlame(size_t suspects_max)
+      : programs_(kProgramQuarantine, suspects_max), owners_(kOwnerWindow, suspects_max) {}
 
   // The process ended while it compiled this program. Returns a line for people.
   std::string OnDeath(const PendingCompile& compile, Time now);
@@ -55,7 +51,6 @@ class CompileBlame {
  private:
   std::optional<wire::Failure> CheckOwner(const PendingCompile& compile, Time now) const;
 
-  const CompileBlameLimits limits_;
   EndCounts programs_;
   EndCounts owners_;  // by name
 };

@@ -42,7 +42,7 @@ class CompileBlameTest : public ::testing::Test {
     return blame_.StandingOf(Program(session, ""), now_);
   }
 
-  CompileBlame blame_{CompileBlameLimits{.suspects_max = 3}};
+  CompileBlame blame_{/*suspects_max=*/3};
   Time now_{seconds(1000)};
   int next_ = 0;
 };

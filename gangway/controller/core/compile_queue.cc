@@ -147,7 +147,7 @@ bool CompileQueue::MayTake(const Entry& entry, uint32_t compiler, Time now) cons
 // The lowest goes first.
 int CompileQueue::RankOf(const Entry& entry, Time now) const {
   const bool last = blame_.StandingOf(entry.compile, now) == Standing::kLast;
-  const bool large = IsLarge(entry) && now - entry.compile.since < limits_.aged_after;
+  const bool large = IsLarge(entry) && now - entry.compile.since < kAgedAfter;
   return (last ? 2 : 0) + (large ? 1 : 0);
 }
 
@@ -220,7 +220,7 @@ bool CompileQueue::NeedsSpare(uint32_t compiler, Time now) const {
   if (!AllAtWork()) return false;
   return std::ranges::any_of(processes_, [&](const Process& process) {
     return process.running &&
-           (now >= process.since + limits_.spare_after || IsLarge(compiles_.at(*process.running)));
+           (now >= process.since + kSpareAfter || IsLarge(compiles_.at(*process.running)));
   });
 }
 
@@ -254,7 +254,7 @@ bool CompileQueue::Awaits(const Entry& entry, Time now) const {
 // Whether it takes no other program, since its turn is over.
 bool CompileQueue::MakesRoom(uint32_t compiler, Time now) const {
   const Process& process = processes_[compiler];
-  if (!process.owner || now - process.owned_since < limits_.owner_turn) return false;
+  if (!process.owner || now - process.owned_since < kOwnerTurn) return false;
   return std::ranges::any_of(waiting_, [&](const auto& own) {
     const Entry& entry = compiles_.at(own.second.front());
     return IsForeign(entry, compiler) && MayTake(entry, compiler, now) && !Awaits(entry, now);
@@ -433,13 +433,13 @@ void CompileQueue::Drop(std::map<uint64_t, Entry>::iterator entry, Time now) {
 std::optional<Time> CompileQueue::DeadlineOf(uint32_t compiler) const {
   const Process& process = processes_[compiler];
   if (!process.up && process.asked_for && !process.overdue)
-    return *process.asked_for + limits_.spare_start_max;
+    return *process.asked_for + kSpareStartMax;
   if (!process.takes()) return std::nullopt;
   if (!process.running) return EaseOf(compiler);
   Time due = process.since + limits_.compile_max;
   if (process.unwanted_since) due = std::min(due, UnwantedUntil(process));
   if (ever_up_ && AllAtWork() && AnySpareUnasked())
-    due = std::min(due, process.since + limits_.spare_after);
+    due = std::min(due, process.since + kSpareAfter);
   return due;
 }
 
@@ -454,8 +454,7 @@ bool CompileQueue::AnyWaits() const {
 // A client that opens session after session must not hold all compilers with what it left.
 Time CompileQueue::UnwantedUntil(const Process& process) const {
   const bool in_the_way = std::ranges::none_of(processes_, &Process::free) && AnyWaits();
-  return *process.unwanted_since +
-         (in_the_way ? limits_.unwanted_in_the_way_max : limits_.unwanted_max);
+  return *process.unwanted_since + (in_the_way ? kUnwantedInTheWayMax : kUnwantedMax);
 }
 
 // When a spare without work ends. It stays while no other process is free.
@@ -463,7 +462,7 @@ std::optional<Time> CompileQueue::EaseOf(uint32_t compiler) const {
   const Process& process = processes_[compiler];
   const auto free = std::ranges::count_if(processes_, &Process::free);
   if (compiler == 0 || !process.free() || free < 2) return std::nullopt;
-  return process.since + limits_.spare_idle;
+  return process.since + kSpareIdle;
 }
 
 std::optional<Time> CompileQueue::next_deadline() const {
@@ -500,9 +499,9 @@ void CompileQueue::FailWithoutCompiler(Time now, CompileActions& actions) {
 void CompileQueue::OnTimeOf(uint32_t compiler, Time now, CompileActions& actions) {
   Process& process = processes_[compiler];
   if (!process.up && process.asked_for) {
-    if (process.overdue && now >= *process.asked_for + limits_.spare_idle)
+    if (process.overdue && now >= *process.asked_for + kSpareIdle)
       process.asked_for.reset();  // it may be asked for again
-    if (process.overdue || now < *process.asked_for + limits_.spare_start_max) return;
+    if (process.overdue || now < *process.asked_for + kSpareStartMax) return;
     process.overdue = true;
     actions.notices.push_back(absl::StrCat("the spare compiler ", compiler,
                                            " did not start: compiles do not wait for it"));

@@ -3,7 +3,7 @@
 // There are up to `compilers` processes, of which each compiles one program at a time, so the program that a dead one
 // was at work on is known (compile_blame.h: what that costs the program and its session). The first process always
 // runs; the others are spares: asked for when a compile waits that they could take, or when one has run for
-// `spare_after` or is large, and ended when they have had no work for `spare_idle` and another has none.
+// kSpareAfter or is large, and ended when they have had no work for kSpareIdle and another has none.
 //
 // Small programs go before large ones, and sessions take turns. Neither the large programs nor those of one session
 // ever hold all compilers, so a small program of another session finds one. Owners whose programs have ended
@@ -13,11 +13,11 @@
 //
 // Where owners are isolated, a process belongs to the first owner whose program it compiles. It is replaced once that
 // owner's last session has ended. If another owner's program finds no process, it is also replaced once it has no work,
-// or between two programs after `owner_turn`.
+// or between two programs after kOwnerTurn.
 //
 // A compile that passes `compile_max` fails, and its process is replaced. One that no session waits for any more is
-// dropped; if it already runs, it has `unwanted_max` before its process is replaced, which counts against no program,
-// and `unwanted_in_the_way_max` if others wait and no process is free.
+// dropped; if it already runs, it has kUnwantedMax before its process is replaced, which counts against no program,
+// and kUnwantedInTheWayMax if others wait and no process is free.
 #ifndef GANGWAY_CONTROLLER_CORE_COMPILE_QUEUE_H_
 #define GANGWAY_CONTROLLER_CORE_COMPILE_QUEUE_H_
 
@@ -47,19 +47,22 @@ struct CompileLimits {
   uint64_t lookup_bytes_max =
       uint64_t{64} << 20;  // of programs that are being looked up; one may exceed it alone
   uint64_t large_bytes_min = uint64_t{256} << 10;      // of a large program
-  std::chrono::milliseconds aged_after{10000};         // a large one then waits behind no small one
   std::chrono::milliseconds compiler_wait_max{30000};  // for a compiler that is down
   std::chrono::milliseconds compile_max{600000};
-  std::chrono::milliseconds unwanted_max{10000};
-  std::chrono::milliseconds unwanted_in_the_way_max{500};
-  std::chrono::milliseconds spare_after{1000};
-  std::chrono::milliseconds spare_idle{60000};
-  std::chrono::milliseconds spare_start_max{10000};  // then compiles no longer wait for it
   bool isolates = false;  // a process compiles for one owner only, and nothing is looked up
-  std::chrono::milliseconds owner_turn{
-      2000};  // then it makes room for another owner that has no process
-  CompileBlameLimits blame;
+  size_t suspects_max = kCompileSuspectsMax;
 };
+
+// A large program that has waited this long waits behind no small one.
+inline constexpr std::chrono::seconds kAgedAfter{10};
+// How long a compile may run on that no session waits for any more.
+inline constexpr std::chrono::seconds kUnwantedMax{10};
+inline constexpr std::chrono::milliseconds kUnwantedInTheWayMax{500};
+inline constexpr std::chrono::seconds kSpareAfter{1};
+inline constexpr std::chrono::seconds kSpareIdle{60};
+inline constexpr std::chrono::seconds kSpareStartMax{10};  // then compiles no longer wait for it
+// A process that has worked this long for one owner makes room for another owner that has none.
+inline constexpr std::chrono::seconds kOwnerTurn{2};
 
 struct CompilerEnd {
   uint32_t compiler = 0;
@@ -78,7 +81,7 @@ struct CompileActions {
 class CompileQueue {
  public:
   explicit CompileQueue(const CompileLimits& limits)
-      : limits_(limits), blame_(limits.blame), processes_(std::max(1u, limits.compilers)) {}
+      : limits_(limits), blame_(limits.suspects_max), processes_(std::max(1u, limits.compilers)) {}
 
   // Takes a compile whose request has a number of its own, larger than all before. What it refuses is in `failed`.
   void Add(PendingCompile compile, Time now, CompileActions& actions);

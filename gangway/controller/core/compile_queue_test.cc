@@ -98,7 +98,7 @@ class CompileQueueTest : public ::testing::Test {
                         .session_bytes_max = 500,
                         .lookup_bytes_max = 100,
                         .large_bytes_min = 200,
-                        .blame = {.suspects_max = 3}};
+                        .suspects_max = 3};
   std::unique_ptr<CompileQueue> queue_ = std::make_unique<CompileQueue>(limits_);
   Time now_{seconds(1000)};
   uint64_t last_ = 0;
