@@ -1,4 +1,4 @@
-// The controller core alone: handles, references, awaits, copies between islands, session ends.
+// The controller core alone: gangs over islands, handles, views, loss, schedulers of their own, session ends.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,8 +11,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-
-// --- Gangs over several islands ---
 
 TEST_F(ControllerTest, AGangOverIslandsIsReleasedEverywhereOnceAdmittedEverywhere_GS4) {
   Make(Reach::kCluster);
@@ -57,8 +55,6 @@ TEST_F(ControllerTest, APartThatFailsEndsTheOthersAndLeavesTheSequencer_ER2) {
   EXPECT_EQ(Await({20})->message(), "no memory");
 }
 
-// --- Handles ---
-
 TEST_F(ControllerTest, UnknownFreedAndForeignHandlesSpoilOnlyWhatNamesThem_OB3) {
   HaveProgram(5, {0});
   Have(10, {0});
@@ -82,72 +78,6 @@ TEST_F(ControllerTest, AHandleInUseKeepsItsArray) {
   EXPECT_TRUE(events_.back().second.has_upload_failed());
   EXPECT_EQ(Await({10})->code(), 0);
   EXPECT_EQ(Upload(0, {1}), 0u);
-}
-
-TEST_F(ControllerTest, CallsThatDoNotFitSayWhy) {
-  HaveProgram(5, {0});
-  Have(10, {0});
-  Have(11, {1});
-  EXPECT_EQ(Call(5, {10, 10}, {20}), 0u);
-  EXPECT_THAT(Await({20})->message(),
-              HasSubstr("takes 1 arguments and gives 1 results, the call has 2 and 1"));
-  EXPECT_EQ(Call(5, {11}, {21}), 0u);
-  EXPECT_THAT(Await({21})->message(),
-              HasSubstr("argument 0 is on devices 1, the program runs on devices 0"));
-  EXPECT_EQ(Await({21})->program(), "step");
-  wire::Op upload;
-  upload.mutable_upload()->set_array(12);
-  upload.mutable_upload()->set_upload(12);
-  upload.mutable_upload()->mutable_spec()->set_element_type(4);
-  upload.mutable_upload()->mutable_spec()->add_shard_dims(3);
-  upload.mutable_upload()->mutable_spec()->set_shard_bytes(12);
-  upload.mutable_upload()->mutable_spec()->add_devices(0);
-  EXPECT_NE(OrdinalOf(std::move(upload), 1), 0u);
-  EXPECT_EQ(Call(5, {12}, {25}), 0u);
-  EXPECT_THAT(Await({25})->message(),
-              HasSubstr("has shards of s32[3], the program was compiled for f32[2]: convert"));
-  EXPECT_EQ(Copy(10, 22, {99}), 0u);
-  EXPECT_THAT(Await({22})->message(), HasSubstr("device 99 is not part of this cluster"));
-  EXPECT_EQ(Upload(24, {1, 1}), 0u);
-  EXPECT_THAT(Await({24})->message(), HasSubstr("device 1 twice"));
-  EXPECT_EQ(Copy(10, 23, {0, 1}), 0u);
-  EXPECT_THAT(Await({23})->message(), HasSubstr("keeps the number of shards"));
-}
-
-TEST_F(ControllerTest, UseAfterDonationIsRefused_OB1) {
-  HaveProgram(5, {0}, /*donates=*/true);
-  Have(10, {0});
-  Regroup(11, {{10, 0}});
-  EXPECT_NE(Call(5, {10}, {20}), 0u);
-  EXPECT_EQ(Freed(0).size(), 1u) << "the launch frees the shards, though handles are left";
-  for (uint64_t handle : {10, 11}) {
-    EXPECT_EQ(Call(5, {handle}, {handle + 100}), 0u);
-    EXPECT_THAT(Await({handle + 100})->message(), HasSubstr("deleted or donated"));
-  }
-  items_.clear();
-  Drop({10, 11});
-  EXPECT_THAT(Freed(0), IsEmpty()) << "once";
-}
-
-TEST_F(ControllerTest, ADonatedArgumentMustNotBeUsedTwiceByItsCall) {
-  HaveProgram(5, {0});
-  wire::Op op;
-  op.mutable_compile()->set_executable(6);
-  op.mutable_compile()->add_devices(0);
-  Do(op);
-  FromCompiler result;
-  result.result.set_request(requests_.back().request());
-  for (int i = 0; i < 2; ++i) {
-    wire::TensorSpec* spec = result.result.mutable_info()->add_parameters();
-    spec->set_element_type(11);
-    spec->add_shard_dims(2);
-  }
-  result.result.mutable_info()->add_donated(0);
-  Step(result);
-  Have(10, {0});
-  Regroup(11, {{10, 0}});
-  EXPECT_EQ(Call(6, {10, 11}, {}), 0u);
-  EXPECT_EQ(Await({10})->code(), 0) << "nothing was consumed";
 }
 
 TEST_F(ControllerTest, ViewsShareTheirStorage_OB1) {
@@ -174,20 +104,6 @@ TEST_F(ControllerTest, AViewNamesTheRightShards) {
   Regroup(14, {{11, 5}});
   EXPECT_THAT(Await({14})->message(), HasSubstr("has 3 shards, shard 5 was requested"));
 }
-
-TEST_F(ControllerTest, MessagesDoNotDependOnTheNumberOfShards_DF1) {
-  for (const Devices& devices : {Devices{0}, Devices{0, 1, 2, 3}}) {
-    uint64_t base = 100 * devices.size();
-    items_.clear();
-    Upload(base, devices);
-    Copy(base, base + 1, devices);
-    EXPECT_EQ(items_.size(), 2u);
-  }
-}
-
-// --- Awaits, fetches ---
-
-// --- Shards alone ---
 
 TEST_F(ControllerTest, AShardIsDroppedAloneAndTheOthersLiveOn_OB1) {
   HaveProgram(50, {0});
@@ -217,57 +133,6 @@ TEST_F(ControllerTest, DeletingAShardOfAViewTakesItFromTheOthers_OB1) {
   Drop({10, 11, 12});
   EXPECT_EQ(controller_->storage_count(), 0u);
 }
-
-TEST_F(ControllerTest, AnArgumentMayBeAListOfShards) {
-  HaveProgram(50, {0, 1});
-  Have(10, {0, 1});
-  Have(11, {1, 0});
-  const uint64_t ordinal = CallGathered(50, {{10, 0}, {11, 0}}, 20);
-  ASSERT_NE(ordinal, 0u);
-  const wire::Launch& launch = items_[0].second.node().launch();
-  ASSERT_EQ(launch.arguments(0).runs_size(), 2);
-  EXPECT_EQ(launch.arguments(0).runs(0).storage(), 1u);
-  EXPECT_EQ(launch.arguments(0).runs(1).storage(), 2u);
-  Done(0, ordinal);
-  EXPECT_EQ(Await({20})->code(), 0);
-}
-
-TEST_F(ControllerTest, AListOfShardsThatDoesNotFitIsRefused) {
-  HaveProgram(50, {0, 1});
-  Have(10, {0, 1});
-  Have(11, {0});
-  const std::vector<std::vector<std::pair<uint64_t, uint32_t>>> wrong = {{},
-                                                                         {{10, 0}},
-                                                                         {{10, 0}, {10, 2}},
-                                                                         {{10, 1}, {10, 0}},
-                                                                         {{10, 0}, {11, 0}},
-                                                                         {{10, 0}, {99, 0}}};
-  uint64_t result = 20;
-  for (const auto& shards : wrong) {
-    EXPECT_EQ(CallGathered(50, shards, ++result), 0u);
-    EXPECT_EQ(Await({result})->code(), static_cast<int>(StatusCode::kInvalidArgument));
-  }
-  wire::Op op = GatheredCall(50, {{10, 0}, {10, 1}}, 30);
-  op.mutable_call()->set_arguments(0, 10);  // an array and a list
-  EXPECT_EQ(OrdinalOf(op, 1), 0u);
-  op = GatheredCall(50, {{10, 0}, {10, 1}}, 31);
-  op.mutable_call()->mutable_gathered(0)->set_argument(9);
-  EXPECT_EQ(OrdinalOf(op, 1), 0u);
-}
-
-TEST_F(ControllerTest, DonationConsumesTheNamedShardsOnly_OB1) {
-  HaveProgram(50, {0, 1}, /*donates=*/true);
-  Have(10, {0, 1});
-  Have(11, {0, 1});
-  ASSERT_NE(CallGathered(50, {{10, 0}, {11, 1}}, 20), 0u);
-  EXPECT_THAT(FreedShards(), ElementsAre("1:0+1", "2:1+1"));
-  for (uint64_t whole : {10, 11}) EXPECT_NE(Await({whole})->code(), 0);
-  ASSERT_NE(CallGathered(50, {{11, 0}, {10, 1}}, 21), 0u);
-  EXPECT_EQ(CallGathered(50, {{11, 0}, {10, 1}}, 22), 0u);  // gone
-  Drop({10, 11, 20, 21, 22});
-}
-
-// --- Ends ---
 
 TEST_F(ControllerTest, AClientThatAskedIsToldWhichNodesEnd) {
   Step(SessionOpened{SessionId(3), "three", /*wants_ends=*/true});
@@ -313,140 +178,6 @@ TEST_F(ControllerTest, TheFirstFailureInTheOrderOfTheArraysIsTold) {
   Done(0, second, "second");
   Done(0, first, "first");
   EXPECT_EQ(Awaited(1001)->message(), "first");
-}
-
-TEST_F(ControllerTest, AFetchOfWhatIsSpoiledFails_ER1) {
-  Done(0, Upload(10, {0}), "no bytes came");
-  wire::Op op;
-  op.mutable_fetch()->set_fetch(70);
-  op.mutable_fetch()->add_arrays(10);
-  op.mutable_fetch()->add_shards(0);
-  EXPECT_EQ(OrdinalOf(op, 1), 0u);
-  ASSERT_TRUE(events_.back().second.has_fetch_failed());
-  EXPECT_EQ(events_.back().second.fetch_failed().failure().message(), "no bytes came");
-}
-
-// --- Islands ---
-
-TEST_F(ControllerTest, ACopyBetweenIslandsIsReleasedThereOnceItsSourcesAre_GS4) {
-  Have(10, {0, 4});
-  uint64_t ordinal = Copy(10, 11, {4, 0});  // both ways
-  EXPECT_EQ(items_.size(), 2u) << "one message per island";
-  items_.clear();
-  wire::Report released;
-  released.mutable_released()->add_ordinals(ordinal);
-  Report(0, released);
-  EXPECT_THAT(items_, IsEmpty());
-  Report(1, released);
-  ASSERT_EQ(items_.size(), 2u);
-  for (const auto& [island, item] : items_)
-    EXPECT_THAT(item.released().ordinals(), ElementsAre(ordinal));
-  items_.clear();
-  Report(1, released);
-  EXPECT_THAT(items_, IsEmpty());
-}
-
-TEST_F(ControllerTest, OnlyCopiesBetweenWorkersGetATokenAndEachItsOwn) {
-  Have(10, {0, 1});
-  items_.clear();
-  Copy(10, 11, {1, 0});
-  Copy(10, 12, {2, 0});
-  Copy(10, 13, {4, 5});
-  std::vector<std::string> tokens;
-  for (const auto& [island, item] : items_) tokens.push_back(item.node().copy().token());
-  ASSERT_EQ(tokens.size(), 4u);
-  EXPECT_EQ(tokens[0], "") << "no byte leaves the worker";
-  EXPECT_NE(tokens[1], "");
-  EXPECT_NE(tokens[2], tokens[1]);
-  EXPECT_EQ(tokens[2], tokens[3]) << "both islands of one copy";
-}
-
-TEST_F(ControllerTest, AReleaseNamesTheProcessesThatHoldTheShards) {
-  wire::Report up;
-  up.mutable_worker_state()->set_up(true);
-  up.mutable_worker_state()->mutable_worker()->set_incarnation(31);
-  up.mutable_worker_state()->mutable_worker()->set_data_address("somewhere:1");
-  Report(0, up);
-  Have(10, {0, 2});
-  uint64_t ordinal = Copy(10, 11, {4, 3});  // from worker 0 to island 1; the other shard stays
-  items_.clear();
-  wire::Report released;
-  released.mutable_released()->add_ordinals(ordinal);
-  Report(0, released);
-  ASSERT_EQ(items_.size(), 2u);
-  for (const auto& [island, item] : items_) {
-    ASSERT_EQ(item.released().sources_size(), 1);
-    EXPECT_EQ(item.released().sources(0).incarnation(), 31u);
-    EXPECT_EQ(item.released().sources(0).data_address(), "somewhere:1");
-    EXPECT_THAT(item.released().sources(0).devices(), ElementsAre(0, 1));
-  }
-}
-
-TEST_F(ControllerTest, AHalfThatFailsCancelsTheOther_ER2) {
-  Have(10, {0});
-  uint64_t ordinal = Copy(10, 11, {4});
-  items_.clear();
-  Done(0, ordinal, "no source");
-  ASSERT_EQ(items_.size(), 1u);
-  EXPECT_EQ(items_[0].first, 1u);
-  EXPECT_THAT(items_[0].second.cancel().ordinals(), ElementsAre(ordinal));
-  EXPECT_FALSE(Await({11}).has_value()) << "the other half has not ended";
-  Done(1, ordinal, "cancelled");
-  EXPECT_EQ(Awaited(1001)->message(), "no source") << "root cause first (ER-1)";
-}
-
-TEST_F(ControllerTest, AnAbandonedUploadIsCancelledWhereItWaits_TM1) {
-  auto abandon = [this](uint64_t upload, uint64_t session) {
-    wire::Op op;
-    op.mutable_abandon()->set_upload(upload);
-    *op.mutable_abandon()->mutable_failure() =
-        wire::MakeFailure(StatusCode::kDataLoss, "the data stream was lost");
-    items_.clear();
-    events_.clear();
-    Do(std::move(op), session);
-  };
-  const uint64_t ordinal = Upload(10, {0, 4});
-  abandon(10, 2);
-  abandon(11, 1);
-  EXPECT_TRUE(items_.empty()) << "not that session's, or no upload";
-  Done(0, ordinal);  // all of its bytes had come there
-  abandon(10, 1);
-  ASSERT_EQ(items_.size(), 1u);
-  EXPECT_EQ(items_[0].first, 1u);
-  EXPECT_THAT(items_[0].second.cancel().ordinals(), ElementsAre(ordinal));
-  Done(1, ordinal, "cancelled");
-  EXPECT_EQ(Await({10})->message(), "the data stream was lost");
-  EXPECT_EQ(events_[0].second.upload_failed().upload(), 10u);
-  Have(12, {0});
-  abandon(12, 1);  // it has ended
-  EXPECT_EQ(Await({12})->code(), 0);
-}
-
-TEST_F(ControllerTest, AnUploadNeedsANumberOfItsOwn) {
-  auto upload = [this](uint64_t handle, uint64_t number) {
-    wire::Op op;
-    op.mutable_upload()->set_array(handle);
-    op.mutable_upload()->set_upload(number);
-    op.mutable_upload()->mutable_spec()->add_devices(0);
-    return OrdinalOf(std::move(op), 1);
-  };
-  EXPECT_EQ(upload(10, 0), 0u);
-  const uint64_t first = upload(11, 7);
-  EXPECT_NE(first, 0u);
-  EXPECT_EQ(upload(12, 7), 0u);
-  wire::Op abandon;
-  for (uint64_t number : {0, 7, 7, 8}) {
-    abandon.mutable_abandon()->set_upload(number);
-    Do(abandon);
-  }
-  Done(0, first, "cancelled");
-  for (uint64_t number : {0, 7, 7, 8}) {
-    abandon.mutable_abandon()->set_upload(number);
-    Do(abandon);
-  }
-  EXPECT_EQ(Await({10})->code(), static_cast<int>(StatusCode::kInvalidArgument));
-  EXPECT_EQ(Await({11})->code(), static_cast<int>(StatusCode::kCancelled));
-  EXPECT_EQ(Await({12})->code(), static_cast<int>(StatusCode::kInvalidArgument));
 }
 
 TEST_F(ControllerTest, ArraysOfALostWorkerAreErrorsWithARecord_ER1) {
@@ -545,8 +276,6 @@ TEST_F(ControllerTest, AnAwaitOfAViewHearsOfTheLossOfItsOwnShards) {
   EXPECT_EQ(Awaited(of_good)->code(), 0);
   EXPECT_EQ(Awaited(of_all)->worker(), "some worker");
 }
-
-// --- Remote schedulers ---
 
 // Both islands' schedulers are remote, and up with their workers.
 class RemoteSchedulerTest : public ControllerTest {
@@ -699,8 +428,6 @@ TEST_F(RemoteSchedulerTest, TheNextSchedulerKnowsWhichSessionsHaveEnded_OB2) {
   EXPECT_EQ(terms.ended_sessions(0).last(), 2u);
 }
 
-// --- Sessions ---
-
 TEST_F(ControllerTest, BrokenBooksEndTheirSessionAndNoOther_OB2) {
   Have(10, {0});
   Have(11, {0}, 2);
@@ -745,39 +472,6 @@ TEST_F(ControllerTest, ASessionsEndFreesAllThatItOwned_OB2) {
   EXPECT_EQ(status.sessions_size(), 1);
 }
 
-TEST_F(ControllerTest, ExplainFindsTheGangThatMakesAnArrayAndTheCompilesThatWait) {
-  const uint64_t ordinal = Upload(5, {0});
-  wire::WhyRequest request;
-  request.set_array(5);
-  wire::WhyReply reply;
-  EXPECT_TRUE(controller_->Explain(request, now_, reply));
-  EXPECT_EQ(request.gang(), ordinal);
-  Done(0, ordinal);
-  EXPECT_FALSE(controller_->Explain(request, now_, reply));
-  EXPECT_THAT(reply.remarks(0), HasSubstr("array 5 of session 1 is ready"));
-  Step(CompilerDown{});
-  Compile(6, {0}, 2);
-  now_ += milliseconds(400);
-  wire::WhyRequest all;
-  reply.Clear();
-  EXPECT_TRUE(controller_->Explain(all, now_, reply));
-  ASSERT_EQ(reply.waits_size(), 1);
-  EXPECT_EQ(reply.waits(0).session(), 2u);
-  EXPECT_EQ(reply.waits(0).waited_ms(), 400u);
-  EXPECT_THAT(reply.waits(0).workers(), ElementsAre("compiler"));
-}
-
-TEST_F(ControllerTest, ExplainSaysWhatIsUnknown) {
-  for (auto set : {&wire::WhyRequest::set_session, &wire::WhyRequest::set_gang,
-                   &wire::WhyRequest::set_array}) {
-    wire::WhyRequest request;
-    (request.*set)(4711);
-    wire::WhyReply reply;
-    EXPECT_FALSE(controller_->Explain(request, now_, reply));
-    EXPECT_THAT(reply.remarks(0), HasSubstr("4711"));
-  }
-}
-
 TEST_F(ControllerTest, ADrainedWorkerTakesNothingNewAndCanBeRead) {
   Have(1, {2});
   HaveProgram(5, {2});
@@ -811,211 +505,6 @@ TEST_F(ControllerTest, ADrainedWorkerTakesNothingNewAndCanBeRead) {
   Step(DrainAll{});
   EXPECT_EQ(Upload(15, {7}), 0u);
   EXPECT_THAT(Await({15})->message(), HasSubstr("shutting down"));
-}
-
-TEST_F(ControllerTest, ASessionThatBeginsWithoutAWorkerIsToldSo) {
-  for (uint32_t island : {0, 1})
-    for (uint32_t worker : {0, 1}) BringUp(island, worker, 5);
-  EXPECT_FALSE(controller_->AwaitsFirstStart());
-  LoseWorker(0, 1);
-  EXPECT_FALSE(controller_->AwaitsFirstStart()) << "it was up before";
-  wire::Topology topology;
-  controller_->FillTopology(topology);
-  ASSERT_EQ(topology.workers_size(), 3);
-  EXPECT_EQ(topology.workers(1).island(), 1u);
-  EXPECT_THAT(topology.absent(), testing::ElementsAre("island0/worker1 (devices 2, 3)"));
-  BringUp(0, 1, 6);
-  topology.Clear();
-  controller_->FillTopology(topology);
-  EXPECT_EQ(topology.workers_size(), 4);
-  EXPECT_THAT(topology.absent(), IsEmpty());
-}
-
-// The worker 0 of island 0 dies with these launches on its devices.
-TEST_F(ControllerTest, AProgramThatEndsWorkersRunsAloneAndIsThenRefused_ER2) {
-  auto die_with = [this](const std::vector<uint64_t>& gangs) {
-    wire::Report report;
-    wire::WorkerState* state = report.mutable_worker_state();
-    for (uint32_t device : {0, 1}) state->mutable_worker()->add_devices(device);
-    state->mutable_gangs()->Add(gangs.begin(), gangs.end());
-    *state->mutable_failure() = wire::MakeFailure(StatusCode::kDataLoss, "the worker is gone");
-    Report(0, std::move(report));
-    for (uint64_t gang : gangs) Done(0, gang, "the worker is gone");
-    BringUp(0, 0, 5);
-  };
-  auto is_alone = [this] { return items_.back().second.node().launch().alone(); };
-  Have(1, {2});
-  HaveProgram(5, {2}, false, 1);
-  HaveProgram(6, {2}, false, 1);
-  const uint64_t bad = Call(5, {1}, {10}), good = Call(6, {1}, {11});
-  EXPECT_FALSE(is_alone());
-  die_with({bad, good});
-  const uint64_t good_again = Call(6, {1}, {12});
-  EXPECT_TRUE(is_alone());
-  Done(0, good_again);
-  EXPECT_NE(Call(6, {1}, {13}), 0u);
-  EXPECT_FALSE(is_alone()) << "it has run well alone";
-  const uint64_t bad_again = Call(5, {1}, {14});
-  EXPECT_TRUE(is_alone());
-  die_with({bad_again});
-  EXPECT_EQ(Call(5, {1}, {15}), 0u);
-  EXPECT_EQ(Await({15})->code(), static_cast<int>(StatusCode::kFailedPrecondition));
-  EXPECT_THAT(Await({15})->message(), HasSubstr("quarantined"));
-  EXPECT_NE(Call(6, {1}, {16}), 0u) << "another program of the same session";
-  now_ += std::chrono::minutes(10);
-  EXPECT_NE(Call(5, {1}, {17}), 0u) << "after the quarantine";
-}
-
-TEST_F(ControllerTest, AProgramThatIsAbandonedAgainAndAgainIsRefused_ER2) {
-  const auto launch = [this](uint64_t session) {
-    Step(SessionOpened{SessionId(session), "script"});
-    Compile(5, {0, 1}, session);
-    FromCompiler compiled;
-    compiled.result.set_request(requests_.back().request());
-    compiled.result.mutable_info()->set_fingerprint("endless");
-    compiled.result.mutable_info()->add_results()->set_shard_bytes(8);
-    Step(std::move(compiled));
-    return Call(5, {}, {10}, session);
-  };
-  const auto end_session = [this](uint64_t session) { Step(SessionLost{SessionId(session)}); };
-  // Its worker is told to end, and says so.
-  const auto abandon = [&, this](uint64_t session) {
-    const uint64_t gang = launch(session);
-    end_session(session);
-    for (int again = 0; again < 2; ++again) {  // as if it had held devices of two workers
-      wire::Report report;
-      report.mutable_worker_state()->set_held_by(gang);
-      *report.mutable_worker_state()->mutable_failure() =
-          wire::MakeFailure(StatusCode::kDataLoss, "the worker is gone");
-      BringUp(0, 0, 2 * session + again);
-      Report(0, std::move(report));
-    }
-    for (const auto& [to, event] : events_) EXPECT_FALSE(event.worker_state().has_held_by());
-    Done(0, gang, "the worker is gone");
-    BringUp(0, 0, 2 * session + 2);
-    return gang != 0;
-  };
-  EXPECT_TRUE(abandon(11));
-  EXPECT_TRUE(abandon(12));
-  Done(0, launch(13));  // it ends, and is cleared
-  end_session(13);
-  for (uint64_t session : {14, 15, 16}) EXPECT_TRUE(abandon(session)) << session;
-  EXPECT_EQ(launch(17), 0u);
-  EXPECT_EQ(Await({10}, 17)->code(), static_cast<int>(StatusCode::kFailedPrecondition));
-  EXPECT_THAT(Await({10}, 17)->message(), HasSubstr("no session waited for it any more"));
-  now_ += std::chrono::minutes(10);
-  for (uint64_t session : {1, 2, 17}) end_session(session);
-  for (uint64_t session = 20; session < 26; ++session)
-    EXPECT_TRUE(abandon(session)) << "it is alone, and takes nothing from others";
-}
-
-// Four programs of one certificate's sessions each crash the worker 0 of island 0, and its compiler five times.
-TEST_F(ControllerTest, AnOwnersNextSessionDoesNotStartClean) {
-  const auto open = [this](uint64_t session, const std::string& owner) {
-    Step(SessionOpened{SessionId(session), "script", /*wants_ends=*/false, owner});
-    wire::Op op;
-    op.mutable_compile()->set_executable(5);
-    op.mutable_compile()->add_devices(0);
-    op.mutable_compile()->set_program(absl::StrCat("program of ", session));
-    Do(std::move(op), session);
-  };
-  const auto run = [this](uint64_t session) {
-    FromCompiler compiled;
-    compiled.result.set_request(requests_.back().request());
-    compiled.result.mutable_info()->set_fingerprint(absl::StrCat("program of ", session));
-    compiled.result.mutable_info()->add_results()->set_shard_bytes(8);
-    Step(std::move(compiled));
-    return Call(5, {}, {10}, session);
-  };
-  for (uint64_t session = 11; session <= 14; ++session) {
-    open(session, "client/a");
-    wire::Report report;
-    report.mutable_worker_state()->add_gangs(run(session));
-    *report.mutable_worker_state()->mutable_failure() =
-        wire::MakeFailure(StatusCode::kDataLoss, "the worker is gone");
-    const uint64_t gang = report.worker_state().gangs(0);
-    EXPECT_NE(gang, 0u) << session;
-    BringUp(0, 0, 2 * session);
-    Report(0, std::move(report));
-    Done(0, gang, "the worker is gone");
-    BringUp(0, 0, 2 * session + 1);
-    Step(SessionLost{SessionId(session)});
-  }
-  open(20, "client/a");
-  EXPECT_EQ(run(20), 0u);
-  EXPECT_THAT(Await({10}, 20)->message(), HasSubstr("client/a is quarantined"));
-  open(21, "client/b");
-  EXPECT_NE(run(21), 0u);
-  for (uint64_t session = 30; session < 35; ++session) {
-    open(session, "client/a");
-    Step(CompilerDown{});
-    Step(SessionLost{SessionId(session)});
-    Step(CompilerUp{session});
-  }
-  open(40, "client/a");
-  ASSERT_FALSE(CompiledEvents(5).empty());
-  EXPECT_THAT(CompiledEvents(5).back().failure().message(),
-              HasSubstr("client/a may compile nothing"));
-}
-
-TEST_F(ControllerTest, CallbacksNestToALimit) {
-  Have(1, {2});
-  Compile(5, {2});
-  FromCompiler compiled;
-  compiled.result.set_request(requests_.back().request());
-  compiled.result.mutable_info()->set_name("step");
-  compiled.result.mutable_info()->set_calls_host(true);
-  Step(std::move(compiled));
-  auto call = [this](uint32_t depth, uint64_t executable) {
-    wire::Op op;
-    op.mutable_call()->set_executable(executable);
-    op.mutable_call()->set_callback_depth(depth);
-    return OrdinalOf(std::move(op), 1);
-  };
-  EXPECT_NE(call(3, 5), 0u);
-  EXPECT_EQ(items_.back().second.node().launch().callback_depth(), 3u);
-  const uint64_t before = items_.size();
-  EXPECT_EQ(call(4, 5), 0u);
-  EXPECT_EQ(items_.size(), before);
-  Compile(6, {2});
-  FromCompiler plain;
-  plain.result.set_request(requests_.back().request());
-  Step(std::move(plain));
-  EXPECT_NE(call(4, 6), 0u) << "a program without callbacks";
-}
-
-TEST_F(ControllerTest, WhatIsAbsentIsNamedAndEachChangeIsSaid) {
-  const std::string all = "island0/worker0, island0/worker1, island1/worker0, island1/worker1";
-  EXPECT_EQ(controller_->AbsentProcesses(), all);
-  Step(CompilerDown{});
-  EXPECT_TRUE(actions_.presence_changed);
-  EXPECT_EQ(controller_->AbsentProcesses(), all + ", the compiler");
-  Step(CompilerUp{2});
-  EXPECT_TRUE(actions_.presence_changed);
-  for (uint32_t i = 0; i < 4; ++i) {
-    BringUp(i / 2, i % 2, 1);
-    EXPECT_TRUE(actions_.presence_changed);
-  }
-  EXPECT_EQ(controller_->AbsentProcesses(), "");
-  BringUp(1, 0, 1);  // its scheduler repeats what it has said
-  EXPECT_FALSE(actions_.presence_changed);
-  Have(1, {0});
-  EXPECT_FALSE(actions_.presence_changed);
-  LoseWorker(1, 0, 1);
-  EXPECT_TRUE(actions_.presence_changed);
-  EXPECT_EQ(controller_->AbsentProcesses(), "island1/worker0");
-}
-
-TEST(AbsentProcessesTest, ManyWorkersAreCounted) {
-  ControllerConfig config;
-  for (uint32_t i = 0; i < 4096; ++i) {
-    wire::Worker& worker = config.workers.emplace_back();
-    worker.set_index(i);
-    worker.add_devices(i);
-  }
-  const std::string absent = Controller(config).AbsentProcesses();
-  EXPECT_THAT(absent, testing::StartsWith("island0/worker0, island0/worker1, "));
-  EXPECT_THAT(absent, testing::EndsWith("island0/worker15, 4080 more workers, the compiler"));
 }
 
 TEST_F(ControllerTest, AWorkerThatLeavesIsAnsweredAndItsPlaceIsOpenToTheNext) {

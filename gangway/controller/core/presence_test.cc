@@ -1,12 +1,16 @@
-// What a session is told of the workers' plugins.
+// Tests of presence.h, through a whole controller.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <vector>
 
-#include "gangway/controller/core/controller.h"
+#include "gangway/controller/core/controller_test_util.h"
 
 namespace gangway::controller {
 namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 wire::PluginAttribute Version(const std::string& name, std::vector<int64_t> numbers) {
   wire::PluginAttribute attribute;
@@ -71,6 +75,60 @@ TEST(TopologyTest, OfVersionsThatDifferTheOneThatAllReadIsTold) {
 TEST(TopologyTest, WhatOneWorkerLacksOrSaysOtherwiseIsNotTold) {
   EXPECT_EQ(TopologyOf({{Number("a", 1), Number("b", 1)}, {Number("b", 2)}}).attributes_size(), 0);
   EXPECT_EQ(TopologyOf({{}, {Number("b", 2)}}).attributes_size(), 0);
+}
+
+using PresenceTest = ControllerTest;
+
+TEST_F(PresenceTest, ASessionThatBeginsWithoutAWorkerIsToldSo) {
+  for (uint32_t island : {0, 1})
+    for (uint32_t worker : {0, 1}) BringUp(island, worker, 5);
+  EXPECT_FALSE(controller_->AwaitsFirstStart());
+  LoseWorker(0, 1);
+  EXPECT_FALSE(controller_->AwaitsFirstStart()) << "it was up before";
+  wire::Topology topology;
+  controller_->FillTopology(topology);
+  ASSERT_EQ(topology.workers_size(), 3);
+  EXPECT_EQ(topology.workers(1).island(), 1u);
+  EXPECT_THAT(topology.absent(), testing::ElementsAre("island0/worker1 (devices 2, 3)"));
+  BringUp(0, 1, 6);
+  topology.Clear();
+  controller_->FillTopology(topology);
+  EXPECT_EQ(topology.workers_size(), 4);
+  EXPECT_THAT(topology.absent(), IsEmpty());
+}
+
+TEST_F(PresenceTest, WhatIsAbsentIsNamedAndEachChangeIsSaid) {
+  const std::string all = "island0/worker0, island0/worker1, island1/worker0, island1/worker1";
+  EXPECT_EQ(controller_->AbsentProcesses(), all);
+  Step(CompilerDown{});
+  EXPECT_TRUE(actions_.presence_changed);
+  EXPECT_EQ(controller_->AbsentProcesses(), all + ", the compiler");
+  Step(CompilerUp{2});
+  EXPECT_TRUE(actions_.presence_changed);
+  for (uint32_t i = 0; i < 4; ++i) {
+    BringUp(i / 2, i % 2, 1);
+    EXPECT_TRUE(actions_.presence_changed);
+  }
+  EXPECT_EQ(controller_->AbsentProcesses(), "");
+  BringUp(1, 0, 1);  // its scheduler repeats what it has said
+  EXPECT_FALSE(actions_.presence_changed);
+  Have(1, {0});
+  EXPECT_FALSE(actions_.presence_changed);
+  LoseWorker(1, 0, 1);
+  EXPECT_TRUE(actions_.presence_changed);
+  EXPECT_EQ(controller_->AbsentProcesses(), "island1/worker0");
+}
+
+TEST(AbsentProcessesTest, ManyWorkersAreCounted) {
+  ControllerConfig config;
+  for (uint32_t i = 0; i < 4096; ++i) {
+    wire::Worker& worker = config.workers.emplace_back();
+    worker.set_index(i);
+    worker.add_devices(i);
+  }
+  const std::string absent = Controller(config).AbsentProcesses();
+  EXPECT_THAT(absent, testing::StartsWith("island0/worker0, island0/worker1, "));
+  EXPECT_THAT(absent, testing::EndsWith("island0/worker15, 4080 more workers, the compiler"));
 }
 
 }  // namespace

@@ -1,0 +1,149 @@
+// Tests of transfers.h, through a whole controller.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "gangway/controller/core/controller_test_util.h"
+#include "gangway/wire/failure.h"
+
+namespace gangway::controller {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+using TransfersTest = ControllerTest;
+
+TEST_F(TransfersTest, AFetchOfWhatIsSpoiledFails_ER1) {
+  Done(0, Upload(10, {0}), "no bytes came");
+  wire::Op op;
+  op.mutable_fetch()->set_fetch(70);
+  op.mutable_fetch()->add_arrays(10);
+  op.mutable_fetch()->add_shards(0);
+  EXPECT_EQ(OrdinalOf(op, 1), 0u);
+  ASSERT_TRUE(events_.back().second.has_fetch_failed());
+  EXPECT_EQ(events_.back().second.fetch_failed().failure().message(), "no bytes came");
+}
+
+TEST_F(TransfersTest, ACopyBetweenIslandsIsReleasedThereOnceItsSourcesAre_GS4) {
+  Have(10, {0, 4});
+  uint64_t ordinal = Copy(10, 11, {4, 0});  // both ways
+  EXPECT_EQ(items_.size(), 2u) << "one message per island";
+  items_.clear();
+  wire::Report released;
+  released.mutable_released()->add_ordinals(ordinal);
+  Report(0, released);
+  EXPECT_THAT(items_, IsEmpty());
+  Report(1, released);
+  ASSERT_EQ(items_.size(), 2u);
+  for (const auto& [island, item] : items_)
+    EXPECT_THAT(item.released().ordinals(), ElementsAre(ordinal));
+  items_.clear();
+  Report(1, released);
+  EXPECT_THAT(items_, IsEmpty());
+}
+
+TEST_F(TransfersTest, OnlyCopiesBetweenWorkersGetATokenAndEachItsOwn) {
+  Have(10, {0, 1});
+  items_.clear();
+  Copy(10, 11, {1, 0});
+  Copy(10, 12, {2, 0});
+  Copy(10, 13, {4, 5});
+  std::vector<std::string> tokens;
+  for (const auto& [island, item] : items_) tokens.push_back(item.node().copy().token());
+  ASSERT_EQ(tokens.size(), 4u);
+  EXPECT_EQ(tokens[0], "") << "no byte leaves the worker";
+  EXPECT_NE(tokens[1], "");
+  EXPECT_NE(tokens[2], tokens[1]);
+  EXPECT_EQ(tokens[2], tokens[3]) << "both islands of one copy";
+}
+
+TEST_F(TransfersTest, AReleaseNamesTheProcessesThatHoldTheShards) {
+  wire::Report up;
+  up.mutable_worker_state()->set_up(true);
+  up.mutable_worker_state()->mutable_worker()->set_incarnation(31);
+  up.mutable_worker_state()->mutable_worker()->set_data_address("somewhere:1");
+  Report(0, up);
+  Have(10, {0, 2});
+  uint64_t ordinal = Copy(10, 11, {4, 3});  // from worker 0 to island 1; the other shard stays
+  items_.clear();
+  wire::Report released;
+  released.mutable_released()->add_ordinals(ordinal);
+  Report(0, released);
+  ASSERT_EQ(items_.size(), 2u);
+  for (const auto& [island, item] : items_) {
+    ASSERT_EQ(item.released().sources_size(), 1);
+    EXPECT_EQ(item.released().sources(0).incarnation(), 31u);
+    EXPECT_EQ(item.released().sources(0).data_address(), "somewhere:1");
+    EXPECT_THAT(item.released().sources(0).devices(), ElementsAre(0, 1));
+  }
+}
+
+TEST_F(TransfersTest, AHalfThatFailsCancelsTheOther_ER2) {
+  Have(10, {0});
+  uint64_t ordinal = Copy(10, 11, {4});
+  items_.clear();
+  Done(0, ordinal, "no source");
+  ASSERT_EQ(items_.size(), 1u);
+  EXPECT_EQ(items_[0].first, 1u);
+  EXPECT_THAT(items_[0].second.cancel().ordinals(), ElementsAre(ordinal));
+  EXPECT_FALSE(Await({11}).has_value()) << "the other half has not ended";
+  Done(1, ordinal, "cancelled");
+  EXPECT_EQ(Awaited(1001)->message(), "no source") << "root cause first (ER-1)";
+}
+
+TEST_F(TransfersTest, AnAbandonedUploadIsCancelledWhereItWaits_TM1) {
+  auto abandon = [this](uint64_t upload, uint64_t session) {
+    wire::Op op;
+    op.mutable_abandon()->set_upload(upload);
+    *op.mutable_abandon()->mutable_failure() =
+        wire::MakeFailure(StatusCode::kDataLoss, "the data stream was lost");
+    items_.clear();
+    events_.clear();
+    Do(std::move(op), session);
+  };
+  const uint64_t ordinal = Upload(10, {0, 4});
+  abandon(10, 2);
+  abandon(11, 1);
+  EXPECT_TRUE(items_.empty()) << "not that session's, or no upload";
+  Done(0, ordinal);  // all of its bytes had come there
+  abandon(10, 1);
+  ASSERT_EQ(items_.size(), 1u);
+  EXPECT_EQ(items_[0].first, 1u);
+  EXPECT_THAT(items_[0].second.cancel().ordinals(), ElementsAre(ordinal));
+  Done(1, ordinal, "cancelled");
+  EXPECT_EQ(Await({10})->message(), "the data stream was lost");
+  EXPECT_EQ(events_[0].second.upload_failed().upload(), 10u);
+  Have(12, {0});
+  abandon(12, 1);  // it has ended
+  EXPECT_EQ(Await({12})->code(), 0);
+}
+
+TEST_F(TransfersTest, AnUploadNeedsANumberOfItsOwn) {
+  auto upload = [this](uint64_t handle, uint64_t number) {
+    wire::Op op;
+    op.mutable_upload()->set_array(handle);
+    op.mutable_upload()->set_upload(number);
+    op.mutable_upload()->mutable_spec()->add_devices(0);
+    return OrdinalOf(std::move(op), 1);
+  };
+  EXPECT_EQ(upload(10, 0), 0u);
+  const uint64_t first = upload(11, 7);
+  EXPECT_NE(first, 0u);
+  EXPECT_EQ(upload(12, 7), 0u);
+  wire::Op abandon;
+  for (uint64_t number : {0, 7, 7, 8}) {
+    abandon.mutable_abandon()->set_upload(number);
+    Do(abandon);
+  }
+  Done(0, first, "cancelled");
+  for (uint64_t number : {0, 7, 7, 8}) {
+    abandon.mutable_abandon()->set_upload(number);
+    Do(abandon);
+  }
+  EXPECT_EQ(Await({10})->code(), static_cast<int>(StatusCode::kInvalidArgument));
+  EXPECT_EQ(Await({11})->code(), static_cast<int>(StatusCode::kCancelled));
+  EXPECT_EQ(Await({12})->code(), static_cast<int>(StatusCode::kInvalidArgument));
+}
+
+}  // namespace
+}  // namespace gangway::controller
