@@ -1,5 +1,6 @@
 // The clients' questions whether arrays are ready. An await is answered once all that it names has settled, with the
-// first failure in the order of its arrays. What is known to be spoiled waits all the same: its node may still run.
+// first failure in the order of its arrays. An array that is known to be spoiled waits all the same, since its node may
+// still run.
 //
 // Pure; not thread-safe. Stands on Outbox, which gets the answers.
 #ifndef GANGWAY_CONTROLLER_CORE_AWAITS_H_

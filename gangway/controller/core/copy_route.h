@@ -16,10 +16,11 @@ struct CopyRoute {
 
   DeviceListRef from;
   DeviceListRef to;
-  std::vector<uint32_t> islands;          // of both lists
-  std::vector<uint32_t> leaving_islands;  // that some shard leaves
-  std::vector<size_t> senders;   // DeviceLocation::owner, whom some shard leaves for another island
-  bool crosses_workers = false;  // some shard
+  std::vector<uint32_t> islands;          // those of both lists, of `to` first
+  std::vector<uint32_t> leaving_islands;  // those that some shard leaves
+  std::vector<size_t>
+      senders;  // workers (DeviceLocation::owner) that some shard leaves for another island
+  bool crosses_workers = false;  // some shard leaves its worker
 };
 
 }  // namespace gangway::controller

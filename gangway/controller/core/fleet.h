@@ -59,9 +59,9 @@ class Fleet {
 
   // The list of these devices. Null: they are none, and `refused` says why.
   DeviceListRef ListOf(Devices devices, wire::FailureRef& refused);
-  // Of devices that are known to make a list.
+  // The list of devices that are known to make one.
   DeviceListRef ListOf(Devices devices) { return lists_.Intern(devices); }
-  // Of devices that the cluster has, in any number each: their islands, in the order of their first device.
+  // The islands of devices that the cluster has, in the order of their first device. Devices may repeat.
   std::vector<uint32_t> IslandsOf(Devices devices) const;
   const wire::Worker& OwnerOf(DeviceId device) const;  // of a device that the cluster has
   // Why the devices' workers take no new work. UNAVAILABLE, as for a worker that is down: nothing is lost, and the same

@@ -36,13 +36,12 @@ class Nodes {
   struct Node {
     std::vector<StorageId> results;
     std::vector<uint32_t> open_islands;
-    // Of a copy: source islands that have not reported Released (GS-4), and the workers whose shards leave them.
-    std::vector<uint32_t> unreleased_sources;
-    std::vector<size_t> senders;
-    uint64_t fetch = 0;           // the client's number, for fetches
-    uint64_t upload = 0;          // the client's number, for uploads
-    LaunchedProgramRef launched;  // of a launch
-    bool alone = false;           // likewise: no other may run beside it
+    std::vector<uint32_t> unreleased_sources;  // a copy's, that have not reported Released (GS-4)
+    std::vector<size_t> senders;               // the workers whose shards leave these islands
+    uint64_t fetch = 0;                        // the client's number, for fetches
+    uint64_t upload = 0;                       // the client's number, for uploads
+    LaunchedProgramRef launched;               // of a launch
+    bool alone = false;                        // likewise: no other may run beside it
   };
 
   // All references outlive this. A session may have `pending_max` nodes, and is refused more at twice as many.
@@ -80,7 +79,7 @@ class Nodes {
   bool IsOpenOn(Ordinal ordinal, uint32_t island) const;
   // What the node launches; null: it has ended, or is no launch.
   LaunchedProgramRef LaunchedBy(Ordinal ordinal) const;
-  // Likewise, and no longer counts it as that program's run.
+  // Likewise. From now on the node does not count as a run of that program.
   LaunchedProgramRef TakeLaunched(Ordinal ordinal);
   size_t size() const { return nodes_.size(); }
   size_t spanning_count() const { return sequencer_.size(); }
