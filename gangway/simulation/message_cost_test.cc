@@ -791,6 +791,25 @@ TEST(MessageCostTest, AWorkerThatStartsWithMuch) {
   });
 }
 
+// A gang over n devices takes memory while one over n others waits for it.
+TEST(MessageCostTest, AGangThatTakesMemoryWhileOthersWaitForIt) {
+  ExpectLinear([](size_t n) {
+    IslandHead head(2 * n, /*budget_bytes=*/100);
+    for (uint32_t half : {0, 1}) {
+      wire::Load* load = head.Add()->mutable_load();
+      load->set_executable(half + 1);
+      load->add_results()->set_shard_bytes(60);
+      for (size_t i = 0; i < n; ++i) load->add_devices(static_cast<uint32_t>(half * n + i));
+    }
+    for (uint64_t result : {1, 2}) head.AddLaunch()->add_results(result);
+    head.Send();  // the second one waits
+    wire::Launch* launch = head.AddLaunch();
+    launch->set_executable(2);
+    launch->add_results(3);
+    return head.Cost();
+  });
+}
+
 // A gang over n workers with two devices each: from its launch to the last report of its end, with another one behind
 // it that waits for the devices.
 TEST(MessageCostTest, AGangOverManyWorkers) {

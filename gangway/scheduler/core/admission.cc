@@ -128,7 +128,7 @@ void Admission::Take(const NodeState& node) {
     for (IslandDevice device : node.devices) ++slots_[device.number()].taken;
   }
   if (node.new_bytes() != 0) memory_queue_.NoteTaken(node.ordinal, node.devices);
-  for (IslandDevice device : node.devices) books_.Charge(node.session, device, node.new_bytes());
+  books_.Charge(node.session, node.devices, node.new_bytes());
 }
 
 void Admission::ReturnWorker(uint32_t index, const NodeState& node) {

@@ -44,7 +44,7 @@ TEST_F(AdmissionTest, WhatStandsAsideIsReadyAgainWhenItFits) {
   admission_.StandAside(second);
   EXPECT_EQ(admission_.NextHead(Ordinal()), std::nullopt);
   EXPECT_FALSE(admission_.may_resume());
-  books_.Credit(SessionId(7), IslandDevice(0), 60);
+  books_.Credit(SessionId(7), first.devices, 60);
   EXPECT_TRUE(admission_.may_resume());
   admission_.ResumeFitting();
   EXPECT_EQ(admission_.NextHead(Ordinal()), Ordinal(2));
@@ -99,7 +99,7 @@ TEST_F(AdmissionTest, AGangOnItsTurnDoesNotWaitBehindThoseThatStandAside) {
   EXPECT_TRUE(admission_.HasMemory(young));  // those took no memory
   for (int i = 0; i < MemoryQueue::kOvertakenMax; ++i) {
     admission_.Take(young);
-    books_.Credit(SessionId(7), IslandDevice(0), 1);
+    books_.Credit(SessionId(7), young.devices, 1);
   }
   EXPECT_FALSE(admission_.HasMemory(young));
   young.stage = NodeStage::kOnTurn;

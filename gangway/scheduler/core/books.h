@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <map>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -32,15 +33,16 @@ class Books {
     freed_ = true;  // it may have more than before
   }
 
-  void Charge(SessionId session, IslandDevice device, uint64_t bytes) {
-    ledger_.Charge(session, device, bytes);
+  // These bytes on each of the devices.
+  void Charge(SessionId session, std::span<const IslandDevice> devices, uint64_t bytes) {
+    ledger_.Charge(session, devices, bytes);
   }
 
-  // A credit that the session's books do not cover changes nothing, and is found by TakeBroken().
-  void Credit(SessionId session, IslandDevice device, uint64_t bytes) {
-    freed_ |= bytes != 0;
-    if (ledger_.Credit(session, device, bytes)) return;
-    broken_.emplace(session, Break{device, bytes, ledger_.HeldBy(session, device)});
+  // Likewise. What the session's books do not cover changes nothing, and is found by TakeBroken().
+  void Credit(SessionId session, std::span<const IslandDevice> devices, uint64_t bytes) {
+    freed_ |= bytes != 0 && !devices.empty();
+    const auto device = ledger_.Credit(session, devices, bytes);
+    if (device) broken_.emplace(session, Break{*device, bytes, ledger_.HeldBy(session, *device)});
   }
 
   // The first break of each session whose books broke since the last call. They are to be set right.

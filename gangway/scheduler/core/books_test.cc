@@ -8,10 +8,12 @@ namespace gangway::scheduler {
 // Breaks the books, which no message can.
 struct IslandPeer {
   static bool Credit(Island& island, uint64_t session, uint32_t device, uint64_t bytes) {
-    return island.state_.books.ledger_.Credit(SessionId(session), IslandDevice(device), bytes);
+    const IslandDevice devices[] = {IslandDevice(device)};
+    return !island.state_.books.ledger_.Credit(SessionId(session), devices, bytes);
   }
   static void Charge(Island& island, uint64_t session, uint32_t device, uint64_t bytes) {
-    island.state_.books.ledger_.Charge(SessionId(session), IslandDevice(device), bytes);
+    const IslandDevice devices[] = {IslandDevice(device)};
+    island.state_.books.ledger_.Charge(SessionId(session), devices, bytes);
   }
 };
 

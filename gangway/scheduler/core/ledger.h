@@ -10,6 +10,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -62,28 +64,40 @@ class Ledger {
   }
   bool Fits(IslandDevice device, uint64_t bytes) const { return bytes <= free_bytes(device); }
 
-  void Charge(SessionId session, IslandDevice device, uint64_t bytes) {
-    if (bytes == 0) return;
+  // These bytes on each of the devices.
+  void Charge(SessionId session, std::span<const IslandDevice> devices, uint64_t bytes) {
+    if (bytes == 0 || devices.empty()) return;
     Account& account = sessions_[session];
     account.books.resize(used_.size());
-    uint64_t& held = account.books[device.number()];
-    account.devices += held == 0 ? 1 : 0;
-    held += bytes;
-    used_[device.number()] += bytes;
-    peak_[device.number()] = std::max(peak_[device.number()], used_[device.number()]);
+    for (IslandDevice device : devices) {
+      uint64_t& held = account.books[device.number()];
+      account.devices += held == 0 ? 1 : 0;
+      held += bytes;
+      used_[device.number()] += bytes;
+      peak_[device.number()] = std::max(peak_[device.number()], used_[device.number()]);
+    }
   }
 
-  // False, and no change: the session's books hold less.
-  [[nodiscard]] bool Credit(SessionId session, IslandDevice device, uint64_t bytes) {
-    if (bytes == 0) return true;
+  // Likewise. Returns the first device where the session's books hold less, if any; nothing changes on such devices.
+  [[nodiscard]] std::optional<IslandDevice> Credit(SessionId session,
+                                                   std::span<const IslandDevice> devices,
+                                                   uint64_t bytes) {
+    if (bytes == 0 || devices.empty()) return std::nullopt;
     auto it = sessions_.find(session);
-    if (it == sessions_.end()) return false;
-    uint64_t& held = it->second.books[device.number()];
-    if (held < bytes) return false;
-    held -= bytes;
-    used_[device.number()] -= bytes;
-    if (held == 0 && --it->second.devices == 0) sessions_.erase(it);
-    return true;
+    if (it == sessions_.end()) return devices.front();
+    std::optional<IslandDevice> broken;
+    for (IslandDevice device : devices) {
+      uint64_t& held = it->second.books[device.number()];
+      if (held < bytes) {
+        if (!broken) broken = device;
+        continue;
+      }
+      held -= bytes;
+      used_[device.number()] -= bytes;
+      if (held == 0) --it->second.devices;
+    }
+    if (it->second.devices == 0) sessions_.erase(it);
+    return broken;
   }
 
   void SetRight(SessionId session, Books books) {

@@ -1,6 +1,7 @@
 // Ready nodes that do not fit into memory, by list of devices. They stand aside, so nodes behind them that fit go on.
 // So that they do not starve, the oldest of a list is overtaken kOvertakenMax times at most; then nothing younger takes
-// memory on its devices. Looking for nodes that fit again costs a bounded time per list. Pure data; not thread-safe.
+// memory on its devices. Lists are sorted. Looking for nodes that fit again costs a bounded time per list, and a node
+// that takes memory is compared with each list, in time in proportion to both. Pure data; not thread-safe.
 #ifndef GANGWAY_SCHEDULER_CORE_MEMORY_QUEUE_H_
 #define GANGWAY_SCHEDULER_CORE_MEMORY_QUEUE_H_
 
@@ -92,10 +93,13 @@ class MemoryQueue {
   };
 
   static Ordinal Oldest(const List& list) { return list.by_age.begin()->first; }
+  // Both are sorted.
   static bool Share(const Devices& a, const Devices& b) {
-    return std::any_of(a.begin(), a.end(), [&b](IslandDevice device) {
-      return std::find(b.begin(), b.end(), device) != b.end();
-    });
+    for (auto left = a.begin(), right = b.begin(); left != a.end() && right != b.end();) {
+      if (*left == *right) return true;
+      ++(*left < *right ? left : right);
+    }
+    return false;
   }
 
   std::map<Devices, List> lists_;  // none is empty

@@ -29,7 +29,7 @@ Storages::State* Storages::Find(StorageId id) {
 void Storages::Write(const NodeState& producer, StorageId id, LayoutRef layout,
                      uint64_t shard_bytes) {
   State& state = storages_[id];
-  Discharge(state);
+  Discharge(state, [](size_t) { return true; });
   state.producer = producer.ordinal;
   state.session = producer.session;
   state.shard_bytes = shard_bytes;
@@ -152,11 +152,7 @@ std::vector<Ordinal> Storages::EndReads(const NodeState& node) {
 void Storages::Consume(const std::vector<ShardRange>& consumed) {
   for (const ShardRange& shards : consumed) {
     State* storage = Find(shards.storage);
-    if (storage == nullptr || storage->group == nullptr) continue;
-    for (uint32_t i = 0; i < shards.count; ++i) {
-      if (auto index = storage->group->layout->IndexOf(shards.first + i))
-        Discharge(*storage, *index);
-    }
+    if (storage != nullptr) Discharge(*storage, shards);
   }
 }
 
@@ -224,23 +220,28 @@ void Storages::Lose(uint32_t worker, wire::FailureRef failure, const std::set<Or
   }
 }
 
-void Storages::Discharge(State& storage, size_t index) {
-  if (index >= storage.charged.size() || !storage.charged[index]) return;
-  storage.charged[index] = false;
-  books_.Credit(storage.session, storage.devices()[index], storage.shard_bytes);
-}
-
-void Storages::Discharge(State& storage) {
-  for (size_t index = 0; index < storage.charged.size(); ++index) Discharge(storage, index);
-  storage.charged.clear();
-}
-
-// The memory of shards that a worker took with it is free.
-void Storages::DischargeLost(State& storage) {
-  if (storage.lost.empty()) return;
+template <typename Which>
+void Storages::Discharge(State& storage, Which which) {
+  std::vector<IslandDevice> devices;
+  devices.reserve(storage.charged.size());
   for (size_t index = 0; index < storage.charged.size(); ++index) {
-    if (storage.lost.contains(fleet_.WorkerOf(storage.devices()[index]))) Discharge(storage, index);
+    if (!storage.charged[index] || !which(index)) continue;
+    storage.charged[index] = false;
+    devices.push_back(storage.devices()[index]);
   }
+  books_.Credit(storage.session, devices, storage.shard_bytes);
+}
+
+void Storages::Discharge(State& storage, const ShardRange& shards) {
+  if (storage.group == nullptr) return;
+  std::vector<IslandDevice> devices;
+  for (uint32_t i = 0; i < shards.count; ++i) {
+    const auto index = storage.group->layout->IndexOf(shards.first + i);
+    if (!index || *index >= storage.charged.size() || !storage.charged[*index]) continue;
+    storage.charged[*index] = false;
+    devices.push_back(storage.devices()[*index]);
+  }
+  books_.Credit(storage.session, devices, storage.shard_bytes);
 }
 
 // OB-1: the last reference frees the shards everywhere. Shards of a spoiled storage are freed once
@@ -249,9 +250,13 @@ void Storages::Reclaim(StorageId id) {
   auto it = storages_.find(id);
   State& storage = it->second;
   if (storage.uses > 0) return;
-  DischargeLost(storage);
+  if (!storage.lost.empty()) {  // what a worker took with it is free
+    Discharge(storage, [&](size_t index) {
+      return storage.lost.contains(fleet_.WorkerOf(storage.devices()[index]));
+    });
+  }
   if (!storage.freed && !storage.failure) return;
-  Discharge(storage);
+  Discharge(storage, [](size_t) { return true; });
   const bool reclaimed = std::exchange(storage.reclaimed, true);
   const LayoutRef layout = storage.group == nullptr ? nullptr : storage.group->layout;
   if (storage.freed) {
@@ -271,11 +276,10 @@ void Storages::ReclaimShards(const ShardRange& shards) {
   std::vector<IslandDevice> devices;
   for (uint32_t i = 0; i < shards.count; ++i) {
     const std::optional<size_t> index = storage->group->layout->IndexOf(shards.first + i);
-    if (!index) continue;
-    Discharge(*storage, *index);
-    devices.push_back(storage->devices()[*index]);
+    if (index) devices.push_back(storage->devices()[*index]);
   }
   if (devices.empty()) return;
+  Discharge(*storage, shards);
   wire::IslandItem item;
   wire::ShardRun* run = item.mutable_free()->add_shards();
   run->set_storage(shards.storage.number());

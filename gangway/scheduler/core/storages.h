@@ -137,9 +137,10 @@ class Storages {
   void Join(StorageId id, State& state, LayoutRef layout);
   void Leave(StorageId id, State& state);
   void FreeShards(const ShardRange& shards, Ordinal latest);
-  void Discharge(State& storage, size_t index);
-  void Discharge(State& storage);
-  void DischargeLost(State& storage);
+  // `which` tells, by index in the layout's devices, of which shards the books count nothing from now on.
+  template <typename Which>
+  void Discharge(State& storage, Which which);
+  void Discharge(State& storage, const ShardRange& shards);
   void Reclaim(StorageId id);
   void ReclaimShards(const ShardRange& shards);
 

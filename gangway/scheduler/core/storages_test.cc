@@ -22,7 +22,7 @@ class StoragesTest : public ::testing::Test {
     const NodeState node = LaunchNode(id, devices, two_.fleet);
     storages_.Write(node, StorageId(id), two_.LayoutOf(devices), kBytes);
     storages_.Use(StorageId(id));
-    for (IslandDevice device : node.devices) books_.Charge(SessionId(7), device, kBytes);
+    books_.Charge(SessionId(7), node.devices, kBytes);
     storages_.NoteCharged({StorageId(id)});
   }
   void Free(uint64_t id, uint64_t latest = 100) {
