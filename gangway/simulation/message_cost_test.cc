@@ -810,6 +810,28 @@ TEST(MessageCostTest, AGangThatTakesMemoryWhileOthersWaitForIt) {
   });
 }
 
+// Each worker gets one item, however much a gang frees at its end.
+TEST(MessageCostTest, AGangThatFreesMuchSendsEachWorkerOneItem) {
+  ExpectLinear([](size_t n) {
+    constexpr size_t kWorkers = 8;
+    IslandHead head(1, 0, kWorkers);
+    wire::Load* load = head.Add()->mutable_load();
+    load->set_executable(1);
+    for (uint32_t device = 0; device < kWorkers; ++device) load->add_devices(device);
+    wire::Launch* launch = head.AddLaunch();
+    wire::Free free;
+    for (size_t i = 0; i < n; ++i) {
+      launch->add_results(i + 1);
+      free.add_storages(i + 1);
+    }
+    *head.Add()->mutable_free() = std::move(free);
+    head.Send();
+    const CountedWork end = WorkOf([&] { head.End(head.ordinal, head.ordinal); });
+    EXPECT_EQ(head.actions.to_workers.size(), kWorkers);
+    return end;
+  });
+}
+
 // A gang over n workers with two devices each: from its launch to the last report of its end, with another one behind
 // it that waits for the devices.
 TEST(MessageCostTest, AGangOverManyWorkers) {

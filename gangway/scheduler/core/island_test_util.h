@@ -247,7 +247,7 @@ class IslandTest : public ::testing::Test {
   }
   int SentFrees(uint32_t worker, uint64_t storage) const {
     return Sent(worker, [storage](const auto& item) {
-      return item.has_free() && item.free().storages(0) == storage;
+      return item.has_free() && std::ranges::count(item.free().storages(), storage) > 0;
     });
   }
   bool ReportedReleased(uint64_t ordinal) const {

@@ -38,12 +38,39 @@ void Outbox::SendToAll(const wire::IslandItem& item) {
 }
 
 void Outbox::SendRelease(uint32_t worker, Ordinal ordinal, OrderPosition position) {
-  if (latest_[worker].step != step_ ||
-      !actions_.to_workers[latest_[worker].index].second.has_release())
-    Emit(worker, {});
-  wire::Release* release = actions_.to_workers[latest_[worker].index].second.mutable_release();
+  const wire::IslandItem* latest = LatestFor(worker);
+  if (latest == nullptr || !latest->has_release()) Emit(worker, {});
+  wire::Release* release = LatestFor(worker)->mutable_release();
   release->add_ordinals(ordinal.number());
   release->add_places(position.number());
+}
+
+// A worker frees the storages of an item before its shards.
+void Outbox::SendFree(const std::vector<uint32_t>& workers, StorageId storage) {
+  for (uint32_t worker : workers) {
+    if (!fleet_.IsUp(worker)) continue;
+    const wire::IslandItem* latest = LatestFor(worker);
+    if (latest == nullptr || !latest->has_free() || latest->free().shards_size() > 0)
+      Emit(worker, {});
+    LatestFor(worker)->mutable_free()->add_storages(storage.number());
+  }
+}
+
+void Outbox::SendFree(const std::vector<uint32_t>& workers, const ShardRange& shards) {
+  for (uint32_t worker : workers) {
+    if (!fleet_.IsUp(worker)) continue;
+    const wire::IslandItem* latest = LatestFor(worker);
+    if (latest == nullptr || !latest->has_free()) Emit(worker, {});
+    wire::ShardRun* run = LatestFor(worker)->mutable_free()->add_shards();
+    run->set_storage(shards.storage.number());
+    run->set_first(shards.first);
+    run->set_count(shards.count);
+  }
+}
+
+wire::IslandItem* Outbox::LatestFor(uint32_t worker) {
+  if (latest_[worker].step != step_) return nullptr;
+  return &actions_.to_workers[latest_[worker].index].second;
 }
 
 void Outbox::ReportReleased(Ordinal ordinal) {

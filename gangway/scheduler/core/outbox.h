@@ -1,6 +1,6 @@
 // What one step of an island's scheduler tells others, in order. Items for a worker that is down are dropped: it gets
 // all that it needs when its next process registers. Consecutive releases for a worker share one item, which is the hot
-// path of a busy island. Not thread-safe.
+// path of a busy island, and so do consecutive frees: a node that ends frees all that it alone used. Not thread-safe.
 #ifndef GANGWAY_SCHEDULER_CORE_OUTBOX_H_
 #define GANGWAY_SCHEDULER_CORE_OUTBOX_H_
 
@@ -12,6 +12,7 @@
 #include "gangway/base/ids.h"
 #include "gangway/scheduler/core/events.h"
 #include "gangway/scheduler/core/fleet.h"
+#include "gangway/scheduler/core/node.h"
 #include "gangway/wire/wire.pb.h"
 
 namespace gangway::scheduler {
@@ -24,6 +25,8 @@ class Outbox {
   void Send(uint32_t worker, wire::IslandItem item);
   void SendToAll(const wire::IslandItem& item);
   void SendRelease(uint32_t worker, Ordinal ordinal, OrderPosition position);
+  void SendFree(const std::vector<uint32_t>& workers, StorageId storage);
+  void SendFree(const std::vector<uint32_t>& workers, const ShardRange& shards);
 
   void Report(wire::Report report) { actions_.to_controller.push_back(std::move(report)); }
   void ReportReleased(Ordinal ordinal);
@@ -38,6 +41,8 @@ class Outbox {
 
  private:
   void Emit(uint32_t worker, wire::IslandItem item);
+  // The latest item for the worker in this step; null: there is none.
+  wire::IslandItem* LatestFor(uint32_t worker);
 
   const Fleet& fleet_;
   Actions actions_;

@@ -43,12 +43,32 @@ TEST(OutboxTest, AReleaseOfTheNextStepHasItsOwnItem) {
   EXPECT_EQ(actions.to_workers[1].second.release().ordinals(0), 6u);
 }
 
+TEST(OutboxTest, ConsecutiveFreesForAWorkerShareAnItem) {
+  TwoWorkerFleet two;
+  two.outbox.SendFree({0, 1}, StorageId(1));
+  two.outbox.SendFree({0}, StorageId(2));
+  two.outbox.SendFree({0}, ShardRange{StorageId(3), 4, 5});
+  two.outbox.SendFree({0}, StorageId(3));  // after its shards
+  two.outbox.Send(0, Probe(1));
+  two.outbox.SendFree({0}, StorageId(4));
+  const Actions actions = two.Take();
+  const auto items = ItemsFor(0, actions, [](const auto& item) { return item.has_free(); });
+  ASSERT_EQ(items.size(), 3u);
+  EXPECT_EQ(items[0].free().storages_size(), 2);
+  ASSERT_EQ(items[0].free().shards_size(), 1);
+  EXPECT_EQ(items[0].free().shards(0).first(), 4u);
+  EXPECT_EQ(items[1].free().storages(0), 3u);
+  EXPECT_EQ(items[2].free().storages(0), 4u);
+  EXPECT_EQ(ItemsFor(1, actions, [](const auto& item) { return item.has_free(); }).size(), 1u);
+}
+
 TEST(OutboxTest, AWorkerThatIsDownGetsNothing) {
   TwoWorkerFleet two;
   two.fleet.Stop(1);
   two.outbox.Send(std::vector<uint32_t>{0, 1}, Probe(3));
   two.outbox.Send(1, Probe(4));
   two.outbox.SendToAll(Probe(5));
+  two.outbox.SendFree({1}, StorageId(1));
   const Actions actions = two.Take();
   ASSERT_EQ(actions.to_workers.size(), 2u);
   EXPECT_EQ(actions.to_workers[0].first, 0u);

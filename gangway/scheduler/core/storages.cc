@@ -264,9 +264,7 @@ void Storages::Reclaim(StorageId id) {
     storages_.erase(it);
   }
   if (reclaimed || layout == nullptr) return;
-  wire::IslandItem item;
-  item.mutable_free()->add_storages(id.number());
-  outbox_.Send(layout->workers, std::move(item));
+  outbox_.SendFree(layout->workers, id);
 }
 
 // OB-1, for shards alone: the storage keeps its other ones.
@@ -280,12 +278,7 @@ void Storages::ReclaimShards(const ShardRange& shards) {
   }
   if (devices.empty()) return;
   Discharge(*storage, shards);
-  wire::IslandItem item;
-  wire::ShardRun* run = item.mutable_free()->add_shards();
-  run->set_storage(shards.storage.number());
-  run->set_first(shards.first);
-  run->set_count(shards.count);
-  outbox_.Send(fleet_.WorkersOf(devices), std::move(item));
+  outbox_.SendFree(fleet_.WorkersOf(devices), shards);
 }
 
 }  // namespace gangway::scheduler
