@@ -22,26 +22,26 @@ Admission::Admission(const Fleet& fleet, Books& books, uint32_t window)
 // --- Nodes that wait ---
 
 void Admission::AddReady(const NodeState& node) {
-  if (node.devices.empty()) {
+  if (node.devices().empty()) {
     ready_light_.insert(node.ordinal);
   } else {
-    ready_.Insert(node.ordinal, node.devices);
+    ready_.Insert(node.ordinal, node.layout->number);
   }
 }
 
 void Admission::StandAside(const NodeState& node) {
-  ready_.Erase(node.ordinal, node.devices);
-  memory_queue_.Add(node.ordinal, node.devices, node.new_bytes());
+  ready_.Erase(node.ordinal, node.layout->number);
+  memory_queue_.Add(node.ordinal, node.layout, node.new_bytes());
 }
 
 void Admission::EndStandingAside(const NodeState& node) {
-  memory_queue_.Remove(node.ordinal, node.devices);
+  memory_queue_.Remove(node.ordinal, *node.layout);
 }
 
 void Admission::Remove(const NodeState& node) {
-  ready_.Erase(node.ordinal, node.devices);
+  ready_.Erase(node.ordinal, node.layout->number);
   ready_light_.erase(node.ordinal);
-  memory_queue_.Remove(node.ordinal, node.devices);
+  memory_queue_.Remove(node.ordinal, *node.layout);
   turns_.erase(node.ordinal);
 }
 
@@ -59,12 +59,12 @@ void Admission::ResumeFitting() {
     for (IslandDevice device : devices) bytes = std::min(bytes, ledger.free_bytes(device));
     return bytes;
   };
-  for (const auto& [ordinal, devices] : memory_queue_.Fitting(free))
-    ready_.Insert(ordinal, *devices);
+  for (const auto& [ordinal, layout] : memory_queue_.Fitting(free))
+    ready_.Insert(ordinal, layout->number);
 }
 
 void Admission::Claim(const NodeState& node, Claims& claims) const {
-  for (IslandDevice device : node.devices) claims.Add(device);
+  for (IslandDevice device : node.devices()) claims.Add(device);
   if (!RunsAlone(node)) return;
   for (uint32_t worker : node.workers) {
     const uint32_t first = fleet_.FirstDeviceOf(worker).number();
@@ -79,9 +79,9 @@ bool Admission::HasMemory(const NodeState& node) const {
   const uint64_t bytes = node.new_bytes();
   if (bytes == 0) return true;
   const bool on_turn = node.stage == NodeStage::kOnTurn;
-  if (!on_turn && !memory_queue_.MayTake(node.ordinal, node.devices)) return false;
+  if (!on_turn && !memory_queue_.MayTake(node.ordinal, node.devices())) return false;
   return std::ranges::all_of(
-      node.devices, [&](IslandDevice device) { return books_.ledger().Fits(device, bytes); });
+      node.devices(), [&](IslandDevice device) { return books_.ledger().Fits(device, bytes); });
 }
 
 // Of the devices without a slot, the node waits for the last one first: workers end a gang about in the order in which
@@ -89,9 +89,9 @@ bool Admission::HasMemory(const NodeState& node) const {
 bool Admission::HasSlots(const NodeState& node) {
   if (!node.is_launch()) return true;
   if (!MayRunBeside(node)) return false;
-  const auto full = std::find_if(node.devices.rbegin(), node.devices.rend(),
+  const auto full = std::find_if(node.devices().rbegin(), node.devices().rend(),
                                  [this](IslandDevice device) { return IsFull(device); });
-  if (full == node.devices.rend()) return true;
+  if (full == node.devices().rend()) return true;
   slots_[full->number()].awaited = true;
   return false;
 }
@@ -125,10 +125,10 @@ void Admission::Take(const NodeState& node) {
       if (node.calls_host()) ++workers_[worker].host_callers;
       if (alone) workers_[worker].alone = node.ordinal;
     }
-    for (IslandDevice device : node.devices) ++slots_[device.number()].taken;
+    for (IslandDevice device : node.devices()) ++slots_[device.number()].taken;
   }
-  if (node.new_bytes() != 0) memory_queue_.NoteTaken(node.ordinal, node.devices);
-  books_.Charge(node.session, node.devices, node.new_bytes());
+  if (node.new_bytes() != 0) memory_queue_.NoteTaken(node.ordinal, node.devices());
+  books_.Charge(node.session, node.devices(), node.new_bytes());
 }
 
 void Admission::ReturnWorker(uint32_t index, const NodeState& node) {
@@ -138,8 +138,8 @@ void Admission::ReturnWorker(uint32_t index, const NodeState& node) {
   if (node.calls_host()) --worker.host_callers;
   if (worker.alone == node.ordinal) worker.alone = {};
   const IslandDevice first = fleet_.FirstDeviceOf(index);
-  for (auto device = std::lower_bound(node.devices.begin(), node.devices.end(), first);
-       device != node.devices.end() && fleet_.WorkerOf(*device) == index; ++device)
+  for (auto device = std::lower_bound(node.devices().begin(), node.devices().end(), first);
+       device != node.devices().end() && fleet_.WorkerOf(*device) == index; ++device)
     ReturnSlot(*device);
 }
 

@@ -11,7 +11,7 @@ namespace {
 class AdmissionTest : public ::testing::Test {
  protected:
   NodeState Launch(uint64_t ordinal, const std::vector<uint32_t>& devices, uint64_t bytes = 0) {
-    NodeState node = LaunchNode(ordinal, devices, two_.fleet);
+    NodeState node = LaunchNode(ordinal, devices, two_);
     node.result_bytes = bytes;
     node.stage = NodeStage::kReady;
     return node;
@@ -44,7 +44,7 @@ TEST_F(AdmissionTest, WhatStandsAsideIsReadyAgainWhenItFits) {
   admission_.StandAside(second);
   EXPECT_EQ(admission_.NextHead(Ordinal()), std::nullopt);
   EXPECT_FALSE(admission_.may_resume());
-  books_.Credit(SessionId(7), first.devices, 60);
+  books_.Credit(SessionId(7), first.devices(), 60);
   EXPECT_TRUE(admission_.may_resume());
   admission_.ResumeFitting();
   EXPECT_EQ(admission_.NextHead(Ordinal()), Ordinal(2));
@@ -70,8 +70,8 @@ TEST_F(AdmissionTest, ALaunchThatRunsAloneHasItsWorkersForItself) {
   const NodeState alone = Alone(1, {0}), other = Launch(2, {1}), elsewhere = Launch(3, {2});
   Claims claims(4);
   admission_.Claim(alone, claims);
-  EXPECT_TRUE(claims.HasOneOf(other.devices));
-  EXPECT_FALSE(claims.HasOneOf(elsewhere.devices));
+  EXPECT_TRUE(claims.HasOneOf(other.devices()));
+  EXPECT_FALSE(claims.HasOneOf(elsewhere.devices()));
   admission_.Take(alone);
   EXPECT_FALSE(admission_.HasSlots(other));
   EXPECT_TRUE(admission_.HasSlots(elsewhere));
@@ -99,7 +99,7 @@ TEST_F(AdmissionTest, AGangOnItsTurnDoesNotWaitBehindThoseThatStandAside) {
   EXPECT_TRUE(admission_.HasMemory(young));  // those took no memory
   for (int i = 0; i < MemoryQueue::kOvertakenMax; ++i) {
     admission_.Take(young);
-    books_.Credit(SessionId(7), young.devices, 1);
+    books_.Credit(SessionId(7), young.devices(), 1);
   }
   EXPECT_FALSE(admission_.HasMemory(young));
   young.stage = NodeStage::kOnTurn;

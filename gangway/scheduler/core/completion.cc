@@ -85,9 +85,9 @@ void Lifecycle::ReturnAll(const NodeState& node) {
   if (node.is_launch()) {
     for (uint32_t worker : node.open_workers) island_.admission.ReturnWorker(worker, node);
   }
-  island_.books.Credit(node.session, node.devices, node.temp_bytes);
+  island_.books.Credit(node.session, node.devices(), node.temp_bytes);
   // The memory that donation saved is charged to the results from now on.
-  island_.books.Charge(node.session, node.devices, node.alias_bytes);
+  island_.books.Charge(node.session, node.devices(), node.alias_bytes);
 }
 
 // A node that other workers still run ends when they report Done: until then they use its storages (OB-1).

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "gangway/scheduler/core/fleet.h"
+#include "gangway/scheduler/core/layouts.h"
 #include "gangway/scheduler/core/node.h"
 #include "gangway/scheduler/core/outbox.h"
 #include "gangway/wire/wire.pb.h"
@@ -36,9 +37,7 @@ class TwoWorkerFleet {
     fleet.Start(Registration(0, 11), 0);
     fleet.Start(Registration(1, 21), 0);
   }
-  LayoutRef LayoutOf(const std::vector<uint32_t>& devices) const {
-    return fleet.LayoutOf({devices.begin(), devices.end()});
-  }
+  LayoutRef LayoutOf(const std::vector<uint32_t>& devices) const { return layouts.Of(devices); }
   Actions Take() {
     Actions actions;
     outbox.TakeInto(actions);
@@ -46,6 +45,7 @@ class TwoWorkerFleet {
   }
 
   Fleet fleet{0, TwoWorkers()};
+  Layouts layouts{fleet};
   Outbox outbox{fleet};
 };
 
@@ -65,13 +65,13 @@ inline std::vector<wire::IslandItem> ItemsFor(
 
 // A launch on these devices, as it comes.
 inline NodeState LaunchNode(uint64_t ordinal, const std::vector<uint32_t>& devices,
-                            const Fleet& fleet) {
+                            const TwoWorkerFleet& two) {
   NodeState node;
   node.ordinal = Ordinal(ordinal);
   node.session = SessionId(7);
   node.part.emplace<LaunchPart>();
-  node.devices = DevicesOf(devices);
-  node.workers = fleet.WorkersOf(node.devices);
+  node.layout = two.LayoutOf(devices);
+  node.workers = node.layout->workers;
   node.open_workers = node.workers;
   return node;
 }

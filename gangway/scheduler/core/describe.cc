@@ -13,7 +13,7 @@
 namespace gangway::scheduler {
 namespace {
 
-using DeviceIds = Fleet::DeviceIds;
+using DeviceIds = Storages::DeviceIds;
 
 wire::FailureRef Refuse(absl::StatusCode code, std::string_view message,
                         std::string_view advice = "") {
@@ -80,7 +80,7 @@ wire::FailureRef CheckBudget(const Executable& executable, const NodeState& node
   const uint64_t all = AddSizes(AddSizes(argument_bytes, node.result_bytes), node.temp_bytes);
   // A sum that is too large to be told stays too large without what donation saves.
   const uint64_t alone = all == UINT64_MAX ? all : all - node.alias_bytes;
-  const uint64_t limit = ledger.limit_bytes(node.devices);
+  const uint64_t limit = ledger.limit_bytes(node.devices());
   if (alone <= limit) return nullptr;
   wire::Failure failure = wire::MakeFailure(
       absl::StatusCode::kResourceExhausted,
@@ -100,7 +100,7 @@ void DescribeLaunch(const wire::Launch& launch, const IslandState& island,
   part.executable = ExecutableId(launch.executable());
   const Executable* executable = island.executables.Find(part.executable);
   if (executable == nullptr) {
-    description.results = std::make_shared<const Layout>();
+    description.results = Layouts::Empty();
     for (uint64_t result : launch.results()) AddResult(StorageId(result), 0, description);
     description.failure = Refuse(absl::StatusCode::kNotFound,
                                  absl::StrCat("executable ", part.executable,
@@ -116,7 +116,7 @@ void DescribeLaunch(const wire::Launch& launch, const IslandState& island,
   part.calls_host = load.calls_host();
   part.spans = layout.spans;
   node.workers = layout.workers;
-  node.devices = layout.sorted;
+  node.layout = executable->layout;
   for (const wire::ArrayRef& argument : launch.arguments())
     AddReads(argument, load.devices(), layout, island.fleet, node);
   const uint64_t consumed_bytes = AddConsumed(launch, island.storages, part);
@@ -135,9 +135,9 @@ void DescribeLaunch(const wire::Launch& launch, const IslandState& island,
 void DescribeUpload(const wire::Upload& upload, const IslandState& island,
                     Description& description) {
   description.node.part.emplace<UploadPart>();
-  description.results = island.fleet.LayoutOf(upload.spec().devices());
+  description.results = island.layouts.Of(upload.spec().devices());
   description.node.workers = description.results->workers;
-  description.node.devices = description.results->sorted;
+  description.node.layout = description.results;
   AddResult(StorageId(upload.storage()), upload.spec().shard_bytes(), description);
 }
 
@@ -163,12 +163,12 @@ void DescribeWays(const wire::Copy& copy, const Fleet& fleet, CopyPart& part) {
 void DescribeCopy(const wire::Copy& copy, const IslandState& island, Description& description) {
   NodeState& node = description.node;
   CopyPart& part = node.part.emplace<CopyPart>();
-  const LayoutRef source = island.fleet.LayoutOf(copy.source_spec().devices());
-  const LayoutRef sink = island.fleet.LayoutOf(copy.spec().devices());
+  const LayoutRef source = island.layouts.Of(copy.source_spec().devices());
+  const LayoutRef sink = island.layouts.Of(copy.spec().devices());
   node.workers = source->workers;
   node.workers.insert(node.workers.end(), sink->workers.begin(), sink->workers.end());
   DropRepeats(node.workers);
-  node.devices = sink->sorted;
+  node.layout = sink;
   AddReads(copy.source(), copy.source_spec().devices(), *source, island.fleet, node);
   description.results = sink;
   if (!sink->devices.empty())
@@ -178,7 +178,7 @@ void DescribeCopy(const wire::Copy& copy, const IslandState& island, Description
 
 void DescribeFetch(const wire::Fetch& fetch, const IslandState& island, Description& description) {
   description.node.part.emplace<FetchPart>();
-  const LayoutRef layout = island.fleet.LayoutOf(fetch.devices());
+  const LayoutRef layout = island.layouts.Of(fetch.devices());
   description.node.workers = layout->workers;
   AddReads(fetch.source(), fetch.devices(), *layout, island.fleet, description.node);
 }
@@ -189,7 +189,7 @@ wire::FailureRef Check(const NodeState& node, const IslandState& island) {
     return Refuse(absl::StatusCode::kInvalidArgument,
                   absl::StrCat("node names no device of island ", island.config.island));
   }
-  const uint64_t limit = island.books.ledger().limit_bytes(node.devices);
+  const uint64_t limit = island.books.ledger().limit_bytes(node.devices());
   if (node.result_bytes <= limit) return nullptr;
   return Refuse(absl::StatusCode::kResourceExhausted,  // GS-2: alone exceeds the budget
                 absl::StrCat("an array needs ", node.result_bytes,

@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "gangway/scheduler/core/fleet.h"
 #include "gangway/scheduler/core/island_state.h"
+#include "gangway/scheduler/core/layouts.h"
 #include "gangway/scheduler/core/node.h"
 #include "gangway/wire/failure.h"
 #include "gangway/wire/wire.pb.h"
@@ -15,10 +15,10 @@
 namespace gangway::scheduler {
 
 struct Description {
-  NodeState node;     // as it comes; nothing waits for it, and it waits for nothing
-  LayoutRef results;  // where all of node.writes are
-  std::vector<uint64_t> result_bytes;  // of a shard of each of node.writes
-  wire::FailureRef failure;            // why it cannot run; null: nothing is wrong with it alone
+  NodeState node;  // as it comes; nothing waits for it, and it waits for nothing
+  LayoutRef results = Layouts::Empty();  // where all of node.writes are
+  std::vector<uint64_t> result_bytes;    // of a shard of each of node.writes
+  wire::FailureRef failure;              // why it cannot run; null: nothing is wrong with it alone
 };
 
 Description Describe(const wire::Node& message, const IslandState& island, Time now);

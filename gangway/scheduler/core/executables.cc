@@ -10,8 +10,9 @@ constexpr std::chrono::seconds kLoadAgainAfter{1};  // an executable that failed
 
 }  // namespace
 
-Executables::Executables(const Fleet& fleet, Outbox& outbox)
+Executables::Executables(const Fleet& fleet, const Layouts& layouts, Outbox& outbox)
     : fleet_(fleet),
+      layouts_(layouts),
       outbox_(outbox),
       by_worker_(fleet.worker_count()),
       known_to_(fleet.worker_count()) {}
@@ -28,7 +29,7 @@ void Executables::Load(const wire::Load& load) {
   executable = {.load = load,
                 .label = wire::LabelOf(load.name(), load.source()),
                 .client = std::make_shared<const std::string>(load.client()),
-                .layout = fleet_.LayoutOf(load.devices())};
+                .layout = layouts_.Of(load.devices())};
   for (uint32_t worker : executable.layout->workers) by_worker_[worker].insert(id);
   SendLoad(executable, executable.layout->workers);
 }
@@ -107,9 +108,10 @@ void Executables::LoadAllOn(uint32_t worker) {
 
 void Executables::NameMember(uint32_t worker) {
   std::set<uint32_t> others = std::exchange(known_to_[worker], {});
+  std::set<uint64_t> seen;  // layouts: most programs are on one of a few
   for (ExecutableId id : by_worker_[worker]) {
     const Executable& executable = executables_.at(id);
-    if (!executable.has_members()) continue;
+    if (!executable.has_members() || !seen.insert(executable.layout->number).second) continue;
     others.insert(executable.layout->workers.begin(), executable.layout->workers.end());
   }
   others.erase(worker);

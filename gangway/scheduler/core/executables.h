@@ -16,6 +16,7 @@
 #include "gangway/base/ids.h"
 #include "gangway/scheduler/core/events.h"
 #include "gangway/scheduler/core/fleet.h"
+#include "gangway/scheduler/core/layouts.h"
 #include "gangway/scheduler/core/outbox.h"
 #include "gangway/wire/failure.h"
 #include "gangway/wire/wire.pb.h"
@@ -36,7 +37,7 @@ struct Executable {
 
 class Executables {
  public:
-  Executables(const Fleet& fleet, Outbox& outbox);
+  Executables(const Fleet& fleet, const Layouts& layouts, Outbox& outbox);
 
   // Null: it is not loaded here.
   const Executable* Find(ExecutableId id) const;
@@ -73,6 +74,7 @@ class Executables {
   void Erase(ExecutableId id);
 
   const Fleet& fleet_;
+  const Layouts& layouts_;
   Outbox& outbox_;
   std::map<ExecutableId, Executable> executables_;
   std::vector<std::set<ExecutableId>> by_worker_;

@@ -51,7 +51,7 @@ class ExecutablesTest : public ::testing::Test {
   }
 
   TwoWorkerFleet two_;
-  Executables executables_{two_.fleet, two_.outbox};
+  Executables executables_{two_.fleet, two_.layouts, two_.outbox};
   Actions taken_;
 };
 

@@ -48,7 +48,7 @@ void Explainer::FindHeads() {
   for (const auto& [ordinal, node] : island_.nodes.all()) {
     if (node.released() && !node.is_launch()) continue;
     if (!node.released() && (node.blockers > 0 || node.waits_for_other_islands())) continue;
-    for (IslandDevice device : node.devices) {
+    for (IslandDevice device : node.devices()) {
       Ordinal& head = node.released() ? released_[device.number()] : ready_[device.number()];
       if (head == Ordinal()) head = ordinal;
     }
@@ -161,7 +161,7 @@ void Explainer::AddRunning(const NodeState& node, wire::Wait& wait) const {
     if (head != Ordinal() && head < node.ordinal && (earlier == Ordinal() || head < earlier))
       earlier = head;
   };
-  for (IslandDevice device : node.devices) {
+  for (IslandDevice device : node.devices()) {
     if (!node.is_open_on(island_.fleet.WorkerOf(device))) continue;
     wait.add_devices(island_.fleet.IdOf(device).number());
     note_earlier(released_[device.number()]);
@@ -221,7 +221,7 @@ void Explainer::AddReady(const NodeState& node, wire::Wait& wait) const {
     wait.set_waited_ms(view_.MsSince(*since));
     return AddMemory(node, wait);
   }
-  for (IslandDevice device : node.devices) {
+  for (IslandDevice device : node.devices()) {
     const Ordinal head = ready_[device.number()];
     if (head == Ordinal() || head >= node.ordinal) continue;
     wait.set_reason(wire::Wait::REASON_EARLIER_GANG);
@@ -229,7 +229,7 @@ void Explainer::AddReady(const NodeState& node, wire::Wait& wait) const {
     return wait.set_for_gang(head.number());
   }
   wait.set_reason(wire::Wait::REASON_SLOTS);
-  for (IslandDevice device : node.devices) {
+  for (IslandDevice device : node.devices()) {
     if (!island_.admission.IsFull(device)) continue;
     wait.add_devices(island_.fleet.IdOf(device).number());
     return wait.set_for_gang(released_[device.number()].number());
@@ -243,7 +243,7 @@ void Explainer::AddReady(const NodeState& node, wire::Wait& wait) const {
 // GS-2: names the fullest device and the sessions whose arrays fill it.
 void Explainer::AddMemory(const NodeState& node, wire::Wait& wait) const {
   const Ledger& ledger = island_.books.ledger();
-  const IslandDevice device = ledger.Fullest(node.devices);
+  const IslandDevice device = ledger.Fullest(node.devices());
   wait.set_reason(wire::Wait::REASON_MEMORY);
   wait.set_limit_ms(LimitMs(WaitFor::kMemory));
   wait.add_devices(island_.fleet.IdOf(device).number());

@@ -2,7 +2,6 @@
 #include "gangway/scheduler/core/fleet.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -11,13 +10,6 @@
 #include "absl/strings/strip.h"
 
 namespace gangway::scheduler {
-
-std::optional<size_t> Layout::IndexOf(uint32_t shard) const {
-  if (shards.empty()) return shard < devices.size() ? std::optional<size_t>(shard) : std::nullopt;
-  auto it = std::lower_bound(shards.begin(), shards.end(), shard);
-  if (it == shards.end() || *it != shard) return std::nullopt;
-  return static_cast<size_t>(it - shards.begin());
-}
 
 Fleet::Fleet(uint32_t island, const std::vector<WorkerSpec>& workers)
     : island_(island), workers_(workers.size()) {
@@ -56,30 +48,6 @@ std::vector<uint32_t> Fleet::WorkersOf(const std::vector<IslandDevice>& devices)
     workers.push_back(worker);
   }
   return workers;
-}
-
-LayoutRef Fleet::LayoutOf(const DeviceIds& ids) const {
-  auto layout = std::make_shared<Layout>();
-  layout->devices.reserve(static_cast<size_t>(ids.size()));
-  std::vector<bool> seen(devices_.size());
-  for (uint32_t shard = 0; shard < static_cast<uint32_t>(ids.size()); ++shard) {
-    const auto device = Find(DeviceId(ids.Get(static_cast<int>(shard))));
-    if (!device) layout->spans = true;
-    if (!device || seen[device->number()]) continue;
-    seen[device->number()] = true;
-    if (layout->shards.empty() && shard != layout->devices.size()) {
-      layout->shards.resize(layout->devices.size());
-      std::iota(layout->shards.begin(), layout->shards.end(), 0u);
-      layout->shards.push_back(shard);
-    } else if (!layout->shards.empty()) {
-      layout->shards.push_back(shard);
-    }
-    layout->devices.push_back(*device);
-  }
-  layout->sorted = layout->devices;
-  if (!std::ranges::is_sorted(layout->sorted)) std::ranges::sort(layout->sorted);
-  layout->workers = WorkersOf(layout->devices);
-  return layout;
 }
 
 std::string Fleet::NameOf(uint32_t worker) const {

@@ -7,7 +7,6 @@
 #define GANGWAY_SCHEDULER_CORE_FLEET_H_
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -22,24 +21,8 @@
 
 namespace gangway::scheduler {
 
-// Where the shards of an array, or the positions of a program, are on this island.
-struct Layout {
-  std::vector<IslandDevice>
-      devices;                   // of each shard here, in the order of the shards; each device once
-  std::vector<uint32_t> shards;  // their numbers, ascending; empty: 0, 1, 2 ...
-  std::vector<IslandDevice> sorted;  // the same devices, ascending
-  std::vector<uint32_t> workers;     // that have these devices, in the order of the shards
-  bool spans = false;                // devices of other islands are listed too
-
-  // Which of `devices` has the shard; nullopt: it is on another island.
-  std::optional<size_t> IndexOf(uint32_t shard) const;
-};
-using LayoutRef = std::shared_ptr<const Layout>;
-
 class Fleet {
  public:
-  using DeviceIds = google::protobuf::RepeatedField<uint32_t>;
-
   // A device whose runtime has not returned from a gang, as its worker says.
   struct Stuck {
     DeviceId device;
@@ -65,8 +48,6 @@ class Fleet {
   uint32_t IndexOnWorker(IslandDevice device) const;
   // Each worker once, in the order of their first devices.
   std::vector<uint32_t> WorkersOf(const std::vector<IslandDevice>& devices) const;
-  // Ids may repeat, and may be of other islands.
-  LayoutRef LayoutOf(const DeviceIds& ids) const;
   // "island0/worker1", and the inverse, which checks the name.
   std::string NameOf(uint32_t worker) const;
   std::optional<uint32_t> FindName(std::string_view name) const;

@@ -8,31 +8,6 @@
 namespace gangway::scheduler {
 namespace {
 
-TEST(FleetTest, ALayoutNamesTheShardsHere) {
-  const TwoWorkerFleet two;
-  const LayoutRef all = two.LayoutOf({3, 0, 2});
-  EXPECT_EQ(all->devices, DevicesOf({3, 0, 2}));
-  EXPECT_EQ(all->sorted, DevicesOf({0, 2, 3}));
-  EXPECT_EQ(all->workers, (std::vector<uint32_t>{1, 0}));
-  EXPECT_TRUE(all->shards.empty());
-  EXPECT_FALSE(all->spans);
-  EXPECT_EQ(all->IndexOf(2), 2u);
-  EXPECT_EQ(all->IndexOf(3), std::nullopt);
-}
-
-TEST(FleetTest, ALayoutLeavesOutDevicesOfOtherIslandsAndRepeats) {
-  const TwoWorkerFleet two;
-  const LayoutRef some = two.LayoutOf({0, 9, 3, 3, 1});
-  EXPECT_EQ(some->devices, DevicesOf({0, 3, 1}));
-  EXPECT_EQ(some->shards, (std::vector<uint32_t>{0, 2, 4}));
-  EXPECT_TRUE(some->spans);
-  EXPECT_EQ(some->IndexOf(1), std::nullopt);
-  EXPECT_EQ(some->IndexOf(2), 1u);
-  EXPECT_EQ(some->IndexOf(3), std::nullopt);
-  EXPECT_EQ(some->IndexOf(4), 2u);
-  EXPECT_TRUE(two.LayoutOf({9})->workers.empty());
-}
-
 TEST(FleetTest, NamesLeadBackToTheirWorkers) {
   const TwoWorkerFleet two;
   EXPECT_EQ(two.fleet.NameOf(1), "island0/worker1");

@@ -43,8 +43,8 @@ class OrphanRulesTest : public ::testing::Test {
 
   TwoWorkerFleet two_;
   Orphans orphans_{4, milliseconds(1000)};
-  NodeState orphan_ = LaunchNode(1, {0}, two_.fleet);
-  NodeState live_ = LaunchNode(2, {0}, two_.fleet);
+  NodeState orphan_ = LaunchNode(1, {0}, two_);
+  NodeState live_ = LaunchNode(2, {0}, two_);
 };
 
 TEST_F(OrphanRulesTest, AnOrphanIsOverdueOnceItHasBeenFirstForTheLimit) {

@@ -106,7 +106,7 @@ void Island::OnMemoryDeadlines(Time now) {
 // GS-2: names the sizes and the sessions that hold the fullest device's memory.
 wire::FailureRef Island::MemoryFailure(const NodeState& node) const {
   const Ledger& ledger = state_.books.ledger();
-  const IslandDevice device = ledger.Fullest(node.devices);
+  const IslandDevice device = ledger.Fullest(node.devices());
   const DeviceId id = state_.fleet.IdOf(device);
   std::string holders;
   for (const auto& [session, bytes] : ledger.HoldersOf(device)) {

@@ -13,6 +13,7 @@
 #include "gangway/scheduler/core/fleet.h"
 #include "gangway/scheduler/core/held_back.h"
 #include "gangway/scheduler/core/holds.h"
+#include "gangway/scheduler/core/layouts.h"
 #include "gangway/scheduler/core/members.h"
 #include "gangway/scheduler/core/nodes.h"
 #include "gangway/scheduler/core/orphans.h"
@@ -29,10 +30,11 @@ struct IslandState {
 
   const IslandConfig config;
   Fleet fleet{config.island, config.workers};
+  Layouts layouts{fleet};
   Outbox outbox{fleet};
   Books books{fleet.device_count(), config.budget_bytes};
   Members members{fleet};
-  Executables executables{fleet, outbox};
+  Executables executables{fleet, layouts, outbox};
   Storages storages{fleet, books, outbox};
   Nodes nodes;
   HeldBack held_back;

@@ -60,7 +60,7 @@ class LateGang {
 const Member* LateGang::FirstWaiting() const {
   const Member* first = nullptr;
   bool leads = false;
-  for (IslandDevice device : gang_.devices) {
+  for (IslandDevice device : gang_.devices()) {
     const Member* member = Find(device);
     if (!WaitsInCollective(member) || view_.now - member->since < kWaits) continue;
     const bool is_end =
@@ -76,7 +76,7 @@ const Member* LateGang::FirstWaiting() const {
 // By device: whether a member waits for that of the device.
 std::vector<bool> LateGang::Awaited() const {
   std::vector<bool> awaited(fleet_.device_count());
-  for (IslandDevice device : gang_.devices) {
+  for (IslandDevice device : gang_.devices()) {
     const Member* member = Find(device);
     if (WaitsInCollective(member) && member->awaited) awaited[member->awaited->number()] = true;
   }
@@ -104,7 +104,7 @@ bool LateGang::IsMissing(IslandDevice device, bool is_awaited) const {
 void LateGang::AddMissing(wire::Wait& wait) const {
   const std::vector<bool> awaited = Awaited();
   const std::vector<const NodeState*> ahead = LaunchesAhead(island_.nodes, gang_);
-  for (IslandDevice device : gang_.devices) {
+  for (IslandDevice device : gang_.devices()) {
     if (!IsMissing(device, awaited[device.number()])) {
       const bool waits = StageOf(device) == GangMember::STAGE_COLLECTIVE;
       wait.set_members_waiting(wait.members_waiting() + (waits ? 1 : 0));
@@ -195,7 +195,7 @@ bool ExplainLate(const View& view, const NodeState& gang, wire::Wait& wait) {
   wait.set_collective(first->collective);
   wait.set_waited_ms(view.MsSince(first->since));
   wait.set_limit_ms(View::ToMs(view.island.config.collective_limit));
-  wait.set_members(static_cast<uint32_t>(gang.devices.size()));
+  wait.set_members(static_cast<uint32_t>(gang.devices().size()));
   late.AddMissing(wait);
   return true;
 }

@@ -36,7 +36,7 @@ std::vector<const NodeState*> FirstLaunches(const IslandState& island) {
   std::vector<const NodeState*> first(island.fleet.device_count());
   for (const auto& [ordinal, node] : island.nodes.all()) {
     if (!node.is_launch() || !node.released()) continue;
-    for (IslandDevice device : node.devices) {
+    for (IslandDevice device : node.devices()) {
       const NodeState*& known = first[device.number()];
       if ((known == nullptr || node.position < known->position) &&
           island.members.IsOpenOn(node, device))

@@ -1,7 +1,7 @@
 // Ready nodes that do not fit into memory, by list of devices. They stand aside, so nodes behind them that fit go on.
 // So that they do not starve, the oldest of a list is overtaken kOvertakenMax times at most; then nothing younger takes
-// memory on its devices. Lists are sorted. Looking for nodes that fit again costs a bounded time per list, and a node
-// that takes memory is compared with each list, in time in proportion to both. Pure data; not thread-safe.
+// memory on its devices. Looking for nodes that fit again costs a bounded time per list, and a node that takes memory
+// is compared with each list, in time in proportion to both. Pure data; not thread-safe.
 #ifndef GANGWAY_SCHEDULER_CORE_MEMORY_QUEUE_H_
 #define GANGWAY_SCHEDULER_CORE_MEMORY_QUEUE_H_
 
@@ -13,26 +13,28 @@
 #include <vector>
 
 #include "gangway/base/ids.h"
+#include "gangway/scheduler/core/layouts.h"
 
 namespace gangway::scheduler {
 
 class MemoryQueue {
  public:
-  using Devices = std::vector<IslandDevice>;
+  using Devices = std::vector<IslandDevice>;  // sorted
   static constexpr int kOvertakenMax = 256;
 
   bool empty() const { return lists_.empty(); }
 
   // Does nothing if it is here already.
-  void Add(Ordinal ordinal, const Devices& devices, uint64_t bytes) {
-    List& list = lists_[devices];
+  void Add(Ordinal ordinal, const LayoutRef& layout, uint64_t bytes) {
+    List& list = lists_[layout->number];
+    list.layout = layout;
     list.by_age.emplace(ordinal, bytes);
     list.by_size.emplace(bytes, ordinal);
   }
 
   // Does nothing if it is not here.
-  void Remove(Ordinal ordinal, const Devices& devices) {
-    auto list = lists_.find(devices);
+  void Remove(Ordinal ordinal, const Layout& layout) {
+    auto list = lists_.find(layout.number);
     if (list == lists_.end()) return;
     auto node = list->second.by_age.find(ordinal);
     if (node == list->second.by_age.end()) return;
@@ -46,24 +48,24 @@ class MemoryQueue {
   bool MayTake(Ordinal ordinal, const Devices& devices) const {
     return std::none_of(lists_.begin(), lists_.end(), [&](const auto& list) {
       return list.second.overtaken >= kOvertakenMax && Oldest(list.second) < ordinal &&
-             Share(list.first, devices);
+             Share(list.second.layout->sorted, devices);
     });
   }
 
   // The node took memory there.
   void NoteTaken(Ordinal ordinal, const Devices& devices) {
-    for (auto& [of, list] : lists_) {
-      if (Oldest(list) < ordinal && Share(of, devices)) ++list.overtaken;
+    for (auto& [number, list] : lists_) {
+      if (Oldest(list) < ordinal && Share(list.layout->sorted, devices)) ++list.overtaken;
     }
   }
 
   // Nodes that now fit, the older ones of a list first; perhaps one twice, and perhaps not all. They stay here until
   // they are removed, since another may take the memory first. `free`: the bytes free on each device of a list.
   template <typename Free>
-  std::vector<std::pair<Ordinal, const Devices*>> Fitting(Free free) const {
-    std::vector<std::pair<Ordinal, const Devices*>> fitting;
-    for (const auto& [devices, list] : lists_) {
-      uint64_t left = free(devices);
+  std::vector<std::pair<Ordinal, LayoutRef>> Fitting(Free free) const {
+    std::vector<std::pair<Ordinal, LayoutRef>> fitting;
+    for (const auto& [number, list] : lists_) {
+      uint64_t left = free(list.layout->sorted);
       int passed = 0;
       for (const auto& [ordinal, bytes] : list.by_age) {
         if (list.by_size.begin()->first > left || passed > kPassedMax) break;
@@ -72,13 +74,13 @@ class MemoryQueue {
           continue;
         }
         left -= bytes;
-        fitting.emplace_back(ordinal, &devices);
+        fitting.emplace_back(ordinal, list.layout);
       }
       if (passed <= kPassedMax) continue;
       for (const auto& [bytes, ordinal] : list.by_size) {
         if (bytes > left) break;
         left -= bytes;
-        fitting.emplace_back(ordinal, &devices);
+        fitting.emplace_back(ordinal, list.layout);
       }
     }
     return fitting;
@@ -87,6 +89,7 @@ class MemoryQueue {
  private:
   static constexpr int kPassedMax = 64;  // of those that do not fit
   struct List {
+    LayoutRef layout;
     std::map<Ordinal, uint64_t> by_age;              // bytes
     std::set<std::pair<uint64_t, Ordinal>> by_size;  // the same
     int overtaken = 0;                               // the oldest
@@ -102,7 +105,7 @@ class MemoryQueue {
     return false;
   }
 
-  std::map<Devices, List> lists_;  // none is empty
+  std::map<uint64_t, List> lists_;  // by number; none is empty
 };
 
 }  // namespace gangway::scheduler

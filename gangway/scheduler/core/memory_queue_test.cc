@@ -7,6 +7,7 @@
 #include <array>
 #include <vector>
 
+#include "gangway/scheduler/core/core_test_util.h"
 #include "gangway/scheduler/core/island_test_util.h"
 
 namespace gangway::scheduler {
@@ -184,18 +185,20 @@ TEST_F(OvertakenTest, WhatMayNotOvertakeGoesOnWithTheOther_GS2) {
 }
 
 TEST(MemoryQueueTest, WhatFitsButLosesTheMemoryKeepsItsAge) {
-  const MemoryQueue::Devices devices = {IslandDevice(0)};
+  const TwoWorkerFleet two;
+  const LayoutRef layout = two.LayoutOf({0});
+  const MemoryQueue::Devices& devices = layout->sorted;
   MemoryQueue queue;
-  queue.Add(Ordinal(1), devices, 5);
+  queue.Add(Ordinal(1), layout, 5);
   for (int i = 0; i < MemoryQueue::kOvertakenMax; ++i) queue.NoteTaken(Ordinal(9), devices);
   EXPECT_FALSE(queue.MayTake(Ordinal(9), devices));
   EXPECT_TRUE(queue.MayTake(Ordinal(9), {IslandDevice(1)}));
   const auto fitting = queue.Fitting([](const MemoryQueue::Devices&) { return uint64_t{5}; });
   ASSERT_EQ(fitting.size(), 1u);
   EXPECT_EQ(fitting[0].first, Ordinal(1));
-  queue.Add(Ordinal(1), devices, 5);  // another took it
+  queue.Add(Ordinal(1), layout, 5);  // another took it
   EXPECT_FALSE(queue.MayTake(Ordinal(9), devices));
-  queue.Remove(Ordinal(1), devices);
+  queue.Remove(Ordinal(1), *layout);
   EXPECT_TRUE(queue.empty());
 }
 

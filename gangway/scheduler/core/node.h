@@ -11,7 +11,7 @@
 
 #include "gangway/base/ids.h"
 #include "gangway/scheduler/core/events.h"
-#include "gangway/scheduler/core/fleet.h"
+#include "gangway/scheduler/core/layouts.h"
 #include "gangway/wire/failure.h"
 #include "gangway/wire/wire.pb.h"
 
@@ -67,13 +67,13 @@ struct NodeState {
   SessionId session;
   NodeStage stage = NodeStage::kBlocked;
   std::variant<LaunchPart, UploadPart, CopyPart, FetchPart> part;
-  wire::Node message;                 // kept only while it is unsent
-  wire::ProgramLabelRef program;      // of a launch; else null
-  std::vector<uint32_t> workers;      // that take part
-  std::vector<IslandDevice> devices;  // where memory is charged or slots are taken; sorted
-  std::vector<StorageId> reads;       // each once; including the consumed ones
+  wire::Node message;                   // kept only while it is unsent
+  wire::ProgramLabelRef program;        // of a launch; else null
+  std::vector<uint32_t> workers;        // that take part
+  LayoutRef layout = Layouts::Empty();  // where memory is charged or slots are taken
+  std::vector<StorageId> reads;         // each once; including the consumed ones
   std::vector<StorageId> writes;
-  uint64_t result_bytes = 0;  // per device of `devices`
+  uint64_t result_bytes = 0;  // per device of `layout`
   uint64_t temp_bytes = 0;
   uint64_t alias_bytes = 0;      // part of result_bytes that reuses consumed storages
   std::vector<Ordinal> waiters;  // nodes to unblock when this is released (an upload: ended)
@@ -84,6 +84,7 @@ struct NodeState {
   Time released_at;
   OrderPosition position;  // of its release
 
+  const std::vector<IslandDevice>& devices() const { return layout->sorted; }
   NodeKind kind() const { return static_cast<NodeKind>(part.index()); }
   // Null: it is of another kind.
   const LaunchPart* launch() const { return std::get_if<LaunchPart>(&part); }
@@ -109,7 +110,9 @@ struct NodeState {
   bool is_open_on(uint32_t worker) const {
     return std::ranges::binary_search(open_workers, worker);
   }
-  bool has_device(IslandDevice device) const { return std::ranges::binary_search(devices, device); }
+  bool has_device(IslandDevice device) const {
+    return std::ranges::binary_search(devices(), device);
+  }
   // What it takes on each of its devices when it is admitted.
   uint64_t new_bytes() const { return result_bytes + temp_bytes - alias_bytes; }
 };

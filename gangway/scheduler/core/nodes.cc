@@ -31,7 +31,7 @@ const NodeState* Nodes::Find(Ordinal ordinal) const {
 void Nodes::Count(SessionId session, Ledger::Books& books) const {
   for (const auto& [ordinal, node] : nodes_) {
     if (node.session != session || !node.admitted()) continue;
-    for (IslandDevice device : node.devices)  // the consumed storages cover what donation saves
+    for (IslandDevice device : node.devices())  // the consumed storages cover what donation saves
       books[device.number()] += node.temp_bytes - node.alias_bytes;
   }
 }

@@ -19,8 +19,8 @@ NodeState UploadNode(uint64_t ordinal) {
 TEST(NodesTest, ANodeWaitsForAProducerThatIsNotReleased) {
   const TwoWorkerFleet two;
   Nodes nodes;
-  nodes.Add(LaunchNode(1, {0}, two.fleet));
-  NodeState reader = LaunchNode(2, {0}, two.fleet);
+  nodes.Add(LaunchNode(1, {0}, two));
+  NodeState reader = LaunchNode(2, {0}, two);
   nodes.Block(reader, Ordinal(1));
   nodes.Block(reader, Ordinal(9));  // not known
   EXPECT_EQ(reader.blockers, 1u);
@@ -38,9 +38,9 @@ TEST(NodesTest, ANodeWaitsForAProducerThatIsNotReleased) {
 TEST(NodesTest, OnlyAnUploadBlocksBeyondItsRelease) {
   const TwoWorkerFleet two;
   Nodes nodes;
-  nodes.Add(LaunchNode(1, {0}, two.fleet)).stage = NodeStage::kReleased;
+  nodes.Add(LaunchNode(1, {0}, two)).stage = NodeStage::kReleased;
   nodes.Add(UploadNode(2)).stage = NodeStage::kReleased;
-  NodeState reader = LaunchNode(3, {0}, two.fleet);
+  NodeState reader = LaunchNode(3, {0}, two);
   nodes.Block(reader, Ordinal(1));
   EXPECT_EQ(reader.blockers, 0u);
   nodes.Block(reader, Ordinal(2));
@@ -51,7 +51,7 @@ TEST(NodesTest, TheBooksHoldWhatAdmittedNodesTook) {
   const TwoWorkerFleet two;
   Nodes nodes;
   for (uint64_t ordinal : {1, 2}) {
-    NodeState& node = nodes.Add(LaunchNode(ordinal, {0, 2}, two.fleet));
+    NodeState& node = nodes.Add(LaunchNode(ordinal, {0, 2}, two));
     node.temp_bytes = 40;
     node.alias_bytes = 8;
     node.stage = ordinal == 1 ? NodeStage::kAdmitted : NodeStage::kReady;
@@ -66,7 +66,7 @@ TEST(NodesTest, TheBooksHoldWhatAdmittedNodesTook) {
 TEST(HeldBackTest, ReadersOfAStorageAreKnownUntilTheyGo) {
   const TwoWorkerFleet two;
   HeldBack held;
-  NodeState first = LaunchNode(3, {0}, two.fleet), second = LaunchNode(5, {0}, two.fleet);
+  NodeState first = LaunchNode(3, {0}, two), second = LaunchNode(5, {0}, two);
   first.reads = second.reads = {StorageId(50)};
   held.Add(first);
   held.Add(second);
@@ -85,7 +85,7 @@ TEST(HeldBackTest, ALossIsOnlyLookedAtIfSomethingIsHeldBack) {
   HeldBack held;
   held.NoteLoss();
   EXPECT_FALSE(held.must_look());
-  held.Add(LaunchNode(3, {0}, two.fleet));
+  held.Add(LaunchNode(3, {0}, two));
   held.NoteLoss();
   EXPECT_TRUE(held.must_look());
   held.NoteLook();

@@ -1,13 +1,13 @@
-// Ready nodes that wait for memory or window slots, in ordinal order, in one lane per list of
-// devices. A walk visits only the first node of each lane, so a thousand gangs behind a busy device
+// Ready nodes that wait for memory or window slots, in ordinal order, in one lane per list of devices, which a number
+// names (layouts.h). A walk visits only the first node of each lane, so a thousand gangs behind a busy device
 // cost nothing. Pure data; not thread-safe.
 #ifndef GANGWAY_SCHEDULER_CORE_READY_QUEUE_H_
 #define GANGWAY_SCHEDULER_CORE_READY_QUEUE_H_
 
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <set>
-#include <vector>
 
 #include "gangway/base/ids.h"
 
@@ -15,17 +15,15 @@ namespace gangway::scheduler {
 
 class ReadyQueue {
  public:
-  using Devices = std::vector<IslandDevice>;
-
-  void Insert(Ordinal ordinal, const Devices& devices) {
-    Lane& lane = lanes_[devices];
+  void Insert(Ordinal ordinal, uint64_t list) {
+    Lane& lane = lanes_[list];
     if (!lane.empty()) heads_.erase(*lane.begin());
     lane.insert(ordinal);
     heads_[*lane.begin()] = &lane;
   }
 
-  void Erase(Ordinal ordinal, const Devices& devices) {
-    auto it = lanes_.find(devices);
+  void Erase(Ordinal ordinal, uint64_t list) {
+    auto it = lanes_.find(list);
     if (it == lanes_.end()) return;
     Lane& lane = it->second;
     if (!lane.empty()) heads_.erase(*lane.begin());
@@ -46,7 +44,7 @@ class ReadyQueue {
 
  private:
   using Lane = std::set<Ordinal>;
-  std::map<Devices, Lane> lanes_;   // none is empty
+  std::map<uint64_t, Lane> lanes_;  // by list; none is empty
   std::map<Ordinal, Lane*> heads_;  // by first ordinal
 };
 

@@ -3,19 +3,20 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <random>
+#include <set>
+#include <vector>
 
 namespace gangway::scheduler {
 namespace {
 
-using Devices = ReadyQueue::Devices;
-
 // The first of each list of devices, in ordinal order.
-std::vector<Ordinal> Heads(const std::map<Ordinal, Devices>& nodes) {
+std::vector<Ordinal> Heads(const std::map<Ordinal, uint64_t>& nodes) {
   std::vector<Ordinal> heads;
-  std::set<Devices> seen;
-  for (const auto& [ordinal, devices] : nodes) {
-    if (seen.insert(devices).second) heads.push_back(ordinal);
+  std::set<uint64_t> seen;
+  for (const auto& [ordinal, list] : nodes) {
+    if (seen.insert(list).second) heads.push_back(ordinal);
   }
   return heads;
 }
@@ -32,15 +33,13 @@ std::vector<Ordinal> Walk(const ReadyQueue& queue) {
 
 TEST(ReadyQueueTest, AWalkSeesTheFirstOfEachLane) {
   std::mt19937 random(7);
-  const IslandDevice a(0), b(1), c(2), d(3);
-  const std::vector<Devices> lists = {{a}, {b}, {a, b}, {c, d}, {b, c}};
   ReadyQueue queue;
-  std::map<Ordinal, Devices> nodes;
+  std::map<Ordinal, uint64_t> nodes;
   for (int i = 0; i < 5000; ++i) {
     Ordinal ordinal(random() % 200);
     auto it = nodes.find(ordinal);
     if (it == nodes.end()) {
-      nodes[ordinal] = lists[random() % lists.size()];
+      nodes[ordinal] = random() % 5;
       queue.Insert(ordinal, nodes[ordinal]);
     } else {
       queue.Erase(ordinal, it->second);
@@ -52,9 +51,9 @@ TEST(ReadyQueueTest, AWalkSeesTheFirstOfEachLane) {
 
 TEST(ReadyQueueTest, ErasingWhatIsNotThereIsNothing) {
   ReadyQueue queue;
-  queue.Erase(Ordinal(1), {IslandDevice(0)});
-  queue.Insert(Ordinal(2), {IslandDevice(0)});
-  queue.Erase(Ordinal(1), {IslandDevice(0)});
+  queue.Erase(Ordinal(1), 7);
+  queue.Insert(Ordinal(2), 7);
+  queue.Erase(Ordinal(1), 7);
   EXPECT_EQ(queue.NextHead(Ordinal(0)), Ordinal(2));
   EXPECT_EQ(queue.NextHead(Ordinal(3)), std::nullopt);
 }

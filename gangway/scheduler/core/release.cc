@@ -26,7 +26,7 @@ void Lifecycle::ScheduleHeavy(Time now) {
     if (!head) break;
     next = Ordinal(head->number() + 1);
     NodeState& node = island_.nodes.At(*head);
-    if (claims.HasOneOf(node.devices)) continue;
+    if (claims.HasOneOf(node.devices())) continue;
     const Outcome outcome = TryRelease(node, now);
     if (outcome == Outcome::kReleased || outcome == Outcome::kFailed) continue;
     if (outcome == Outcome::kNoMemory) {
@@ -40,7 +40,7 @@ void Lifecycle::ScheduleHeavy(Time now) {
 void Lifecycle::ScheduleTurns(Time now, Claims& claims) {
   for (Ordinal ordinal : island_.admission.Turns()) {
     NodeState& node = island_.nodes.At(ordinal);
-    if (!claims.HasOneOf(node.devices)) {
+    if (!claims.HasOneOf(node.devices())) {
       const Outcome outcome = TryRelease(node, now);
       if (outcome == Outcome::kReleased || outcome == Outcome::kFailed) continue;
     }

@@ -38,7 +38,7 @@ void Storages::Write(const NodeState& producer, StorageId id, LayoutRef layout,
 }
 
 void Storages::Join(StorageId id, State& state, LayoutRef layout) {
-  auto [it, is_new] = groups_.try_emplace({layout->devices, layout->shards});
+  auto [it, is_new] = groups_.try_emplace(layout->number);
   if (is_new) it->second.layout = std::move(layout);
   it->second.storages.insert(id);
   state.group = &it->second;
@@ -49,8 +49,7 @@ void Storages::Leave(StorageId id, State& state) {
   if (group == nullptr) return;
   group->storages.erase(id);
   if (!group->storages.empty()) return;
-  const LayoutRef layout = group->layout;  // the key's parts live on
-  groups_.erase({layout->devices, layout->shards});
+  groups_.erase(group->layout->number);
 }
 
 std::optional<Storages::Reading> Storages::Read(StorageId id, Ordinal reader, bool consumes) {
@@ -203,7 +202,7 @@ void Storages::FreeShards(const ShardRange& shards, Ordinal latest) {
 
 void Storages::Lose(uint32_t worker, wire::FailureRef failure, const std::set<Ordinal>& held_back) {
   std::vector<StorageId> lost;
-  for (const auto& [key, group] : groups_) {
+  for (const auto& [number, group] : groups_) {
     if (std::ranges::find(group.layout->workers, worker) == group.layout->workers.end()) continue;
     lost.insert(lost.end(), group.storages.begin(), group.storages.end());
   }

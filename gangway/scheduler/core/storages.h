@@ -2,7 +2,7 @@
 // were lost with a worker, and whether the books count them. Once no handle and no node is left, their workers are told
 // to free them.
 //
-// Storages with shards on the same devices form a group. So what is lost with a worker is found by group, and a storage
+// Storages of one layout form a group. So what is lost with a worker is found by group, and a storage
 // that has nothing there is not looked at.
 //
 // Input is not trusted to be consistent: methods that take ids ignore what is not known. Not thread-safe.
@@ -99,9 +99,6 @@ class Storages {
     LayoutRef layout;
     absl::flat_hash_set<StorageId> storages;  // never empty
   };
-  // The devices of the shards, and their numbers.
-  using GroupKey = std::pair<std::vector<IslandDevice>, std::vector<uint32_t>>;
-
   // Nodes that consume shards of it and wait for earlier readers.
   struct Consumer {
     Ordinal node;
@@ -148,8 +145,8 @@ class Storages {
   Books& books_;
   Outbox& outbox_;
   absl::flat_hash_map<StorageId, State> storages_;
-  std::map<GroupKey, Group> groups_;
-  bool shards_lost_ = false;  // since the start
+  std::map<uint64_t, Group> groups_;  // by the layout's number
+  bool shards_lost_ = false;          // since the start
   wire::FailureRef last_loss_;
 };
 

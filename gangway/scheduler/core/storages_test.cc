@@ -19,10 +19,10 @@ class StoragesTest : public ::testing::Test {
   }
   // Node `id` writes storage `id`.
   void Make(uint64_t id, const std::vector<uint32_t>& devices) {
-    const NodeState node = LaunchNode(id, devices, two_.fleet);
+    const NodeState node = LaunchNode(id, devices, two_);
     storages_.Write(node, StorageId(id), two_.LayoutOf(devices), kBytes);
     storages_.Use(StorageId(id));
-    books_.Charge(SessionId(7), node.devices, kBytes);
+    books_.Charge(SessionId(7), node.devices(), kBytes);
     storages_.NoteCharged({StorageId(id)});
   }
   void Free(uint64_t id, uint64_t latest = 100) {
@@ -100,7 +100,7 @@ TEST_F(StoragesTest, AShardIsFreedOnceTheNodesUpToItsDropHaveEnded) {
 
 TEST_F(StoragesTest, AConsumerWaitsForEarlierReaders) {
   Have(1, {0});
-  NodeState reader = LaunchNode(8, {0}, two_.fleet);
+  NodeState reader = LaunchNode(8, {0}, two_);
   reader.reads = {StorageId(1)};
   EXPECT_FALSE(storages_.Read(StorageId(1), Ordinal(8), false)->waits_for_readers);
   EXPECT_TRUE(storages_.Read(StorageId(1), Ordinal(9), true)->waits_for_readers);
