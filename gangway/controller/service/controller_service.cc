@@ -73,12 +73,14 @@ ControllerService::ControllerService(EventLoop* loop, ControllerOptions options)
       options_(WithTokens(std::move(options))),
       core_(options_.core),
       held_programs_(options_.memory),
-      islands_(CountIslands(options_.core)),
+      schedulers_(loop,
+                  {.epoch = options_.core.epoch,
+                   .islands = CountIslands(options_.core),
+                   .remote = options_.core.remote_islands,
+                   .silence_max = options_.silence_max},
+                  EventsOfSchedulers()),
       compilers_(std::max(1u, options_.core.compiles.compilers)),
       alive_(std::make_shared<bool>(true)) {
-  for (uint32_t island : options_.core.remote_islands) {
-    if (island < islands_.size()) islands_[island].remote = true;
-  }
   if (options_.latency_request) latency_.Use(loop_);
   OnPresence();
   pulse_ = std::make_unique<Pulse>(
@@ -89,6 +91,21 @@ ControllerService::ControllerService(EventLoop* loop, ControllerOptions options)
 }
 
 ControllerService::~ControllerService() { *alive_ = false; }
+
+SchedulerLinks::Events ControllerService::EventsOfSchedulers() {
+  return {
+      .on_frame = [this](uint32_t island, wire::Frame& frame) { OnSchedulerFrame(island, frame); },
+      .terms = [this](uint32_t island) { return NewTerms(island); },
+      .on_up = [this](uint32_t island,
+                      uint64_t process_id) { Step(SchedulerUp{island, process_id}); },
+      .on_down = [this](uint32_t island,
+                        const std::string& why) { Step(SchedulerDown{island, why}); },
+      .on_silent =
+          [this](uint64_t process_id) {
+            if (options_.on_silent) options_.on_silent(process_id);
+          },
+      .say = [this](const std::string& event) { Say(event); }};
+}
 
 absl::StatusOr<std::unique_ptr<transport::Endpoint>> ControllerService::Welcome(
     const std::shared_ptr<transport::Link>& link, const wire::Hello& hello) {
@@ -110,7 +127,7 @@ absl::StatusOr<std::unique_ptr<transport::Endpoint>> ControllerService::Welcome(
       WelcomeClients();
       break;
     case wire::ROLE_SCHEDULER:
-      GANGWAY_RETURN_IF_ERROR(WelcomeScheduler(link, hello, key));
+      GANGWAY_RETURN_IF_ERROR(schedulers_.Welcome(link, hello, key));
       break;
     case wire::ROLE_COMPILER:
       GANGWAY_RETURN_IF_ERROR(WelcomeCompiler(link, hello, key));
@@ -134,6 +151,18 @@ wire::Frame ControllerService::NewReply() const {
   reply.mutable_hello_reply()->set_protocol_version(wire::kProtocolVersion);
   reply.mutable_hello_reply()->set_latency_request(options_.latency_request);
   return reply;
+}
+
+wire::Frame ControllerService::NewTerms(uint32_t island) const {
+  wire::Frame reply = NewReply();
+  reply.mutable_hello_reply()->set_data_key(options_.data_key);
+  *reply.mutable_hello_reply()->mutable_island() = options_.terms;
+  core_.FillTerms(island, *reply.mutable_hello_reply()->mutable_island());
+  return reply;
+}
+
+wire::HelloReply ControllerService::Terms(uint32_t island) const {
+  return NewTerms(island).hello_reply();
 }
 
 // How long a client waits for missing workers. A controller that has just started gives them the time to register.
@@ -238,8 +267,7 @@ void ControllerService::OnFrame(wire::Role role, uint64_t key, wire::Frame& fram
   } else if (role == wire::ROLE_CLIENT && frame.has_trace_request()) {
     OnClientTrace(SessionId(key), frame.trace_request());
   } else if (role == wire::ROLE_SCHEDULER) {
-    IslandLink* island = FindIsland(key);
-    if (island != nullptr) OnSchedulerFrame(static_cast<uint32_t>(island - islands_.data()), frame);
+    schedulers_.OnFrame(key, frame);
   } else if (compiler != nullptr && frame.has_compile_result()) {
     compiled_ = std::exchange(*frame.mutable_compile_result()->mutable_serialized(), {});
     Step(FromCompiler{std::move(*frame.mutable_compile_result()),
@@ -267,10 +295,26 @@ void ControllerService::OnClientBeat(SessionId session, const wire::Heartbeat& b
   (void)it->second.sender->SendNow(std::move(frame));  // on_closed reports a closed link
 }
 
+void ControllerService::OnSchedulerFrame(uint32_t island, wire::Frame& frame) {
+  if (frame.has_report_batch()) {
+    bool workers_changed = false;
+    for (const wire::Report& report : frame.report_batch().reports()) {
+      if (report.has_usage()) OnUsage(island, report.usage());
+      workers_changed |= report.has_worker_state();
+    }
+    Step(FromScheduler{island, std::move(*frame.mutable_report_batch())});
+    if (workers_changed) WelcomeClients();
+  } else if (frame.has_trace_reply()) {
+    OnTraceReply(std::move(frame));
+  } else if (frame.has_why_reply()) {
+    OnWhyReply(island, *frame.mutable_why_reply());
+  }
+}
+
 void ControllerService::OnPulse(Clock::time_point now, Clock::duration stood_still) {
   WatchCompilers(now, stood_still);
   heap_.OnBeat();
-  WatchSchedulers(now, stood_still);
+  schedulers_.OnPulse(now, stood_still);
 }
 
 void ControllerService::OnClosed(wire::Role role, uint64_t key, const absl::Status& why) {
@@ -285,12 +329,7 @@ void ControllerService::OnClosed(wire::Role role, uint64_t key, const absl::Stat
     tools_.erase(key);
     awaiting_ready_.erase(key);
   } else if (role == wire::ROLE_SCHEDULER) {
-    for (IslandLink& each : islands_) {
-      if (each.newcomer && each.newcomer_key == key) each.newcomer.reset();
-    }
-    IslandLink* island = FindIsland(key);
-    if (island == nullptr) return;
-    OnSchedulerClosed(static_cast<uint32_t>(island - islands_.data()), why);
+    schedulers_.OnClosed(key, why);
   }
 }
 
@@ -316,10 +355,12 @@ void ControllerService::OnPresence() {
 void ControllerService::Probe(StatusQuery asked) {
   const uint64_t probe = next_key_++;
   StatusQuery& query = queries_[probe] = std::move(asked);
-  for (IslandLink& island : islands_) {
-    if (!island.is_up()) continue;
+  for (uint32_t island = 0; island < schedulers_.count(); ++island) {
+    if (!schedulers_.is_up(island)) continue;
     ++query.missing;
-    island.batch.add_items()->set_probe(probe);
+    wire::IslandItem item;
+    item.set_probe(probe);
+    schedulers_.Add(island, std::move(item));
   }
   loop_->PostAt(Clock::now() + kStatusLimit, [this, alive = alive_, probe] {
     if (*alive) FinishStatus(probe);
@@ -410,13 +451,12 @@ void ControllerService::Step(Event event, uint64_t batch) {
     auto it = clients_.find(session);
     if (it != clients_.end()) *it->second.batch.add_events() = std::move(out);
   }
-  if (actions.compiled && !options_.core.remote_islands.empty()) {
-    programs_[actions.compiled->executable] = {std::make_shared<const std::string>(compiled_),
-                                               actions.compiled->island_count};
-  }
+  if (const auto& compiled = actions.compiled)
+    schedulers_.Keep(compiled->executable, compiled_, compiled->island_count);
   for (auto& [island, item] : actions.to_islands) {
-    PlaceProgram(island, item);
-    *islands_[island].batch.add_items() = std::move(item);
+    if (item.has_load() && !schedulers_.is_remote(island))
+      item.mutable_load()->set_serialized(compiled_);
+    schedulers_.Add(island, std::move(item));
   }
   for (auto& [compiler, request] : actions.to_compilers) SendCompile(compiler, std::move(request));
   for (const std::string& notice : actions.notices) Say(notice);

@@ -20,8 +20,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
-
 #include "gangway/base/clock.h"
 #include "gangway/base/executor.h"
 #include "gangway/base/heap.h"
@@ -30,6 +28,7 @@
 #include "gangway/base/pulse.h"
 #include "gangway/controller/core/controller.h"
 #include "gangway/controller/service/held_programs.h"
+#include "gangway/controller/service/scheduler_links.h"
 #include "gangway/transport/handshake/handshake.h"
 #include "gangway/transport/paced_sender.h"
 #include "gangway/transport/transport.h"
@@ -69,7 +68,9 @@ class ControllerService {
 
   // Runs the scheduler of an island that is not remote, from now on. It is not owned, and is used on the loop only. Its
   // round ends come after this object's. On the loop.
-  void Attach(uint32_t island, wire::IslandPort* scheduler);
+  void Attach(uint32_t island, wire::IslandPort* scheduler) {
+    schedulers_.Attach(island, scheduler);
+  }
   // What a scheduler of the island is told. On the loop.
   wire::HelloReply Terms(uint32_t island) const;
 
@@ -88,27 +89,6 @@ class ControllerService {
     bool welcomed = false;
     Clock::time_point since;
     wire::SessionEvents batch;  // of this round
-  };
-  struct Program {
-    std::shared_ptr<const std::string> bytes;
-    size_t islands_left = 0;  // that have not been sent its Unload
-  };
-  // The scheduler of an island.
-  struct IslandLink {
-    wire::IslandPort* here = nullptr;  // in this process: it has no link
-    std::shared_ptr<transport::Link> link;
-    std::unique_ptr<transport::PacedSender> sender;  // on `link`
-    uint64_t key = 0;                                // of the link
-    bool remote = false;                             // it runs in its own process
-    uint64_t process_id = 0;
-    Clock::time_point heard;
-    wire::IslandBatch batch;  // items of this round, or since the link was missing
-    // A second claimant of the place; it waits for proof that the incumbent is alive or dead.
-    std::shared_ptr<transport::Link> newcomer;
-    wire::Hello newcomer_hello;
-    uint64_t newcomer_key = 0;
-
-    bool is_up() const { return here != nullptr || link != nullptr; }
   };
   struct CompilerLink {
     std::shared_ptr<transport::Link> link;
@@ -149,21 +129,9 @@ class ControllerService {
     wire::WhyReply reply;
   };
 
-  // schedulers.cc
+  SchedulerLinks::Events EventsOfSchedulers();
   wire::Frame NewTerms(uint32_t island) const;
-  void Exchange();
-  bool ExchangeWith(uint32_t index);
-  void Ask(IslandLink& island, const wire::Frame& question);
-  absl::Status WelcomeScheduler(const std::shared_ptr<transport::Link>& link,
-                                const wire::Hello& hello, uint64_t key);
-  absl::Status RegisterScheduler(uint32_t island, const std::shared_ptr<transport::Link>& link,
-                                 const wire::Hello& hello, uint64_t key);
-  void AdmitScheduler(uint32_t island);
-  void RefuseScheduler(uint32_t island);
-  IslandLink* FindIsland(uint64_t key);
   void OnSchedulerFrame(uint32_t island, wire::Frame& frame);
-  void OnSchedulerClosed(uint32_t island, const absl::Status& why);
-  void WatchSchedulers(Clock::time_point now, Clock::duration stood_still);
   wire::Frame NewReply() const;
   void OnFrame(wire::Role role, uint64_t key, wire::Frame& frame);
   void OnClientBeat(SessionId session, const wire::Heartbeat& beat);
@@ -171,11 +139,7 @@ class ControllerService {
   std::unique_ptr<transport::PacedSender> NewSender(
       const std::shared_ptr<transport::Link>& link,
       const transport::PacedSender::Options& options = {});
-  void AfterSend(IslandLink& island, const absl::Status& sent);
   void EndSlowClient(SessionId session);
-  void PlaceProgram(uint32_t island, wire::IslandItem& item);
-  std::shared_ptr<const std::string> ProgramOf(const wire::Load& load) const;
-  void DropUnloaded();
   void OnPulse(Clock::time_point now, Clock::duration stood_still);
   absl::Status WelcomeCompiler(const std::shared_ptr<transport::Link>& link,
                                const wire::Hello& hello, uint64_t key);
@@ -236,13 +200,9 @@ class ControllerService {
   LatencyHold latency_{&LatencyRequest::OfProcess()};
   std::map<SessionId, ClientLink> clients_;
   HeldPrograms held_programs_;
-  std::vector<IslandLink> islands_;
+  SchedulerLinks schedulers_;
   std::vector<CompilerLink> compilers_;  // as many as there may be
   std::string compiled_;                 // the executable of the CompileResult at hand
-  std::vector<ExecutableId> unloaded_;   // in this round; by one island each
-  // Executables, if an island's scheduler is another process, whose successor needs them. Kept apart from the core, so
-  // that the links to all islands share them.
-  absl::flat_hash_map<ExecutableId, Program> programs_;
   std::map<uint64_t, std::shared_ptr<transport::Link>> tools_;
   bool started_up_ = false;            // all declared processes have been up at a time
   std::set<uint64_t> awaiting_ready_;  // tools that are answered once they are

@@ -52,10 +52,9 @@ void ControllerService::FillMemory(wire::StatusReply& reply) const {
   counters["head_live_bytes"] = heap.live_bytes;
   counters["head_kept_bytes"] = heap.kept_bytes;
   counters["head_resident_bytes"] = ResidentBytes();
-  uint64_t executables_bytes = 0;
-  for (const auto& [id, program] : programs_) executables_bytes += program.bytes->size();
-  counters["head_executables"] = programs_.size();
-  counters["head_executables_bytes"] = executables_bytes;
+  const SchedulerLinks::Programs programs = schedulers_.programs();
+  counters["head_executables"] = programs.count;
+  counters["head_executables_bytes"] = programs.bytes;
 }
 
 }  // namespace gangway::controller

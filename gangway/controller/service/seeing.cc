@@ -38,11 +38,9 @@ void ControllerService::Trace(TraceQuery asked) {
   core_.FillStatus(Clock::now(), status);
   for (const auto& worker : status.workers())
     query.missing.insert(WorkerName(worker.state().worker()));
-  for (IslandLink& island : islands_) {
-    Ask(island, frame);
-    if (!island.remote) continue;
-    query.missing.insert(
-        wire::SchedulerTraceName(static_cast<uint32_t>(&island - islands_.data())));
+  for (uint32_t island = 0; island < schedulers_.count(); ++island) {
+    schedulers_.Ask(island, frame);
+    if (schedulers_.is_remote(island)) query.missing.insert(wire::SchedulerTraceName(island));
   }
   query.missing.insert("compiler");
   for (CompilerLink& compiler : compilers_) {
@@ -100,12 +98,12 @@ void ControllerService::OnWhyRequest(uint64_t tool, wire::WhyRequest request) {
   const bool all = request.session() == 0 && request.gang() == 0 && request.array() == 0;
   const bool ask = core_.Explain(request, Clock::now(), query.reply);
   if (all) ExplainClients(query.reply);
-  for (uint32_t island = 0; ask && island < islands_.size(); ++island) {
+  for (uint32_t island = 0; ask && island < schedulers_.count(); ++island) {
     query.missing.insert(island);
     wire::Frame frame;
     frame.set_epoch(options_.core.epoch);
     *frame.mutable_why_request() = request;
-    Ask(islands_[island], frame);
+    schedulers_.Ask(island, frame);
   }
   loop_->PostAt(Clock::now() + kWhyLimit, [this, alive = alive_, probe] {
     if (*alive) FinishWhy(probe);
