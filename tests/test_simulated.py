@@ -44,7 +44,7 @@ def test_each_of_them_is_a_worker_of_its_own(simulated: Cluster) -> None:
 def test_they_share_threads(simulated: Cluster) -> None:
     tasks = pathlib.Path(f"/proc/{simulated.workers()[0]['pid']}/task")
     names = [(task / "comm").read_text().strip() for task in tasks.glob("*")]
-    assert len(names) <= SHARED + 16, names
+    assert len(names) <= 16, names
 
 
 def test_gangs_run_on_all_of_them(simulated: Cluster) -> None:

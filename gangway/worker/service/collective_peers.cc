@@ -46,10 +46,13 @@ CollectivePeers::CollectivePeers(Options options)
                 .island = options_.island,
                 .index = options_.index,
                 .loop = options_.loop,
+                .receiver = options_.shared == nullptr ? nullptr : &options_.shared->transfers,
                 .transport = options_.transport,
                 .couriers = couriers_,
                 .on_refused = options_.on_refused,
                 .on_broken = [this] { ++version_; }}) {
+  if (options_.shared != nullptr)
+    (void)Begin();  // so that the others find its arena; if it fails, a load tells
   if (!options_.shared_memory) return;
   auto mailbox = transport::DescriptorMailbox::Open();
   if (!mailbox.ok()) {
@@ -67,13 +70,20 @@ CollectivePeers::~CollectivePeers() {
   if (poller_ != nullptr && watch_ != 0) poller_->Forget(watch_, mailbox_->fd());
 }
 
+absl::StatusOr<std::shared_ptr<collective::Arena>> CollectivePeers::MakeArena() const {
+  const auto devices = static_cast<uint32_t>(options_.identity.device_count);
+  if (mailbox_ != nullptr) return collective::Arena::Create(devices);
+  // Memory that no other process maps is used page by page.
+  GANGWAY_ASSIGN_OR_RETURN(auto arena, collective::Arena::Anonymous(devices));
+  if (options_.shared != nullptr)
+    options_.shared->arenas.Add(options_.identity.incarnation.number(), arena);
+  return arena;
+}
+
 absl::Status CollectivePeers::Begin() {
   if (arena_ != nullptr) return absl::OkStatus();
   const auto devices = static_cast<uint32_t>(options_.identity.device_count);
-  // Memory that no other worker maps is used page by page.
-  GANGWAY_ASSIGN_OR_RETURN(std::shared_ptr<collective::Arena> arena,
-                           mailbox_ != nullptr ? collective::Arena::Create(devices)
-                                               : collective::Arena::Anonymous(devices));
+  GANGWAY_ASSIGN_OR_RETURN(std::shared_ptr<collective::Arena> arena, MakeArena());
   if (mailbox_ != nullptr) {
     GANGWAY_ASSIGN_OR_RETURN(poller_, options_.loop->poller());
     watch_ = poller_->NextId();
@@ -122,6 +132,11 @@ void CollectivePeers::Know(const wire::Worker& worker) {
         std::make_shared<collective::Peer>(options_.identity.name, worker.index(), arena_));
   }
   if (worker.incarnation() == 0) return member.promise->SetGone();
+  if (options_.shared != nullptr) {
+    if (auto arena = options_.shared->arenas.Find(worker.incarnation()))
+      return member.promise->Set(
+          std::make_shared<collective::Peer>(NameOf(worker), worker.index(), std::move(arena)));
+  }
   if (!SharesMemory(worker)) {
     member.promise = nullptr;
     return streams_.Open(worker, arena_);

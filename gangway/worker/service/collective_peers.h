@@ -34,6 +34,7 @@
 #include "gangway/worker/service/collective_streams.h"
 #include "gangway/worker/service/peer_promise.h"
 #include "gangway/worker/service/promised_places.h"
+#include "gangway/worker/service/shared_by_workers.h"
 
 namespace gangway::worker {
 
@@ -44,10 +45,11 @@ class CollectivePeers {
     uint32_t island = 0;
     uint32_t index = 0;  // in the island
     std::string host;
-    EventLoop* loop = nullptr;                        // outlives this
-    transport::Transport* transport = nullptr;        // to other workers; outlives this
-    bool shared_memory = false;                       // with other processes
-    SharedHeap heap;                                  // then they may read it
+    EventLoop* loop = nullptr;                  // outlives this
+    transport::Transport* transport = nullptr;  // to other workers; outlives this
+    bool shared_memory = false;                 // with other processes
+    SharedHeap heap;                            // then they may read it
+    SharedByWorkers* shared = nullptr;  // of simulated workers in one process; outlives this
     std::function<void(uint64_t id)> on_refused;      // as of CollectiveStreams
     std::function<void(uint64_t gang)> on_long_wait;  // as of LocalDevice
   };
@@ -93,6 +95,7 @@ class CollectivePeers {
 
   bool SharesMemory(const wire::Worker& worker) const;
   void SendArena(const wire::Worker& member, std::chrono::milliseconds pause);
+  absl::StatusOr<std::shared_ptr<collective::Arena>> MakeArena() const;
   void Receive();
   void Take(Member& member, std::vector<FileDescriptor> descriptors);
 

@@ -118,14 +118,15 @@ CollectiveStreams::CollectiveStreams(Options options)
 
 CollectiveStreams::~CollectiveStreams() {
   *alive_ = false;
-  if (receiver_ != nullptr) receiver_->Stop();
+  if (own_receiver_ != nullptr) own_receiver_->Stop();
 }
 
 void CollectiveStreams::Open(const wire::Worker& worker,
                              const std::shared_ptr<collective::Arena>& own) {
   if (receiver_ == nullptr) {
     own_ = own;
-    receiver_ = std::make_unique<EventLoop>("collectives");
+    if (options_.receiver == nullptr) own_receiver_ = std::make_unique<EventLoop>("collectives");
+    receiver_ = options_.receiver == nullptr ? own_receiver_.get() : options_.receiver;
   }
   Forget(worker.index());
   Way& way = ways_[worker.index()];
@@ -166,7 +167,7 @@ void CollectiveStreams::Dial(Way& way) {
   if (!mirror.ok()) return GiveUp(way, mirror.status());
   auto hearing = way.hearing = std::make_shared<Hearing>(*std::move(mirror));
   transport::LinkEvents events;
-  events.executor = receiver_.get();
+  events.executor = receiver_;
   events.on_frame = [this, worker, hearing](const wire::Frame& frame) {
     OnFrame(worker, hearing, frame);
   };

@@ -46,8 +46,9 @@ class CollectiveStreams final : public PeerStreams {
   struct Options {
     Identity identity;
     uint32_t island = 0;
-    uint32_t index = 0;                         // in the island
-    EventLoop* loop = nullptr;                  // outlives this
+    uint32_t index = 0;             // in the island
+    EventLoop* loop = nullptr;      // outlives this
+    EventLoop* receiver = nullptr;  // what messages wake; outlives this; null: one of its own
     transport::Transport* transport = nullptr;  // outlives this
     std::shared_ptr<collective::Couriers> couriers;
     std::chrono::milliseconds connect_limit{5000};
@@ -129,7 +130,8 @@ class CollectiveStreams final : public PeerStreams {
   const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   // Null before the first Open. Its tasks use the other members, so the destructor stops it first; a link that is being
   // opened then still posts to it, so it outlives the dialer.
-  std::unique_ptr<EventLoop> receiver_;
+  std::unique_ptr<EventLoop> own_receiver_;
+  EventLoop* receiver_ = nullptr;  // null: no stream was opened
   transport::Dialer dialer_;
 };
 

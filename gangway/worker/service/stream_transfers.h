@@ -24,8 +24,9 @@ class StreamTransfers final : public TransferPlane, public PeerStreams {
  public:
   struct Options {
     Identity identity;
-    transport::Transport* transport = nullptr;      // outlives this
-    std::shared_ptr<InFlight> callbacks;            // counts those that the device runtime owes
+    transport::Transport* transport = nullptr;  // outlives this
+    EventLoop* loop = nullptr;            // others' too, which outlives this; null: one of its own
+    std::shared_ptr<InFlight> callbacks;  // counts those that the device runtime owes
     std::function<void(uint64_t id)> on_refused;    // an incoming stream was closed; any thread
     std::chrono::milliseconds silence_max{10'000};  // of a worker that shards go to or come from
     std::shared_ptr<StagingMemory> staging;         // for shards to send
@@ -57,11 +58,12 @@ class StreamTransfers final : public TransferPlane, public PeerStreams {
   uint64_t sent_shared_bytes() const { return sender_.sent_shared_bytes(); }
   uint64_t received_shared_bytes() const { return receiver_.received_shared_bytes(); }
 
-  // Ends all transfers and streams, and the loop. To be called once, not on the loop.
+  // Ends all transfers and streams, and its own loop. To be called once, not on the loop.
   void Stop();
 
  private:
-  EventLoop loop_;
+  const std::unique_ptr<EventLoop> own_loop_;
+  EventLoop* const loop_;
   ShardSender sender_;
   ShardReceiver receiver_;
 };

@@ -34,8 +34,8 @@
 #include "gangway/wire/trace.h"
 #include "gangway/wire/version.h"
 #include "gangway/worker/service/control_link.h"
-#include "gangway/worker/service/device_pool.h"
 #include "gangway/worker/service/idle_watch.h"
+#include "gangway/worker/service/shared_by_workers.h"
 #include "gangway/worker/service/stuck_watch.h"
 #include "gangway/worker/service/worker_service.h"
 
@@ -316,15 +316,8 @@ class Beats {
   Clock::time_point leave_by_ = StuckWatch::Time::max();
 };
 
-// What simulated workers of one process share. Null: a worker has its own.
-struct Shared {
-  std::shared_ptr<EventLoop> loop;
-  EventLoop* loader = nullptr;
-  DevicePool* devices = nullptr;
-};
-
 ServiceOptions MakeServiceOptions(const WorkerOptions& options, const device::Backend& backend,
-                                  StopFlag& stop, const Shared& shared) {
+                                  StopFlag& stop, SharedByWorkers* shared) {
   return {.identity = {.name = absl::StrCat("island", options.island, "/worker", options.index),
                        .incarnation = NewIncarnation(),
                        .device_count = options.device_count},
@@ -340,8 +333,7 @@ ServiceOptions MakeServiceOptions(const WorkerOptions& options, const device::Ba
           .index = options.index,
           .host = options.host,
           .on_left = [&stop] { stop.Stop(); },
-          .loader = shared.loader,
-          .device_pool = shared.devices};
+          .shared = shared};
 }
 
 absl::StatusOr<std::shared_ptr<transport::Link>> ConnectScheduler(
@@ -363,15 +355,15 @@ absl::StatusOr<std::shared_ptr<transport::Link>> ConnectScheduler(
 // A worker from its registration to its end.
 class WorkerLife {
  public:
-  // `options`, `data` and `stop` outlive this.
+  // `options`, `data`, `stop` and `shared` outlive this. `shared`: null for a worker that is alone in its process.
   WorkerLife(const WorkerOptions& options, std::unique_ptr<device::Backend> backend,
-             transport::Transport& data, StopFlag& stop, const Shared& shared)
+             transport::Transport& data, StopFlag& stop, SharedByWorkers* shared)
       : options_(options),
         stop_(stop),
         backend_(std::move(backend)),
         service_options_(MakeServiceOptions(options, *backend_, stop, shared)),
         link_(service_options_.identity.incarnation, stop),
-        loop_(shared.loop != nullptr ? shared.loop : std::make_shared<EventLoop>("worker")),
+        loop_(shared != nullptr ? shared->loop : std::make_shared<EventLoop>("worker")),
         service_(service_options_, loop_, backend_.get(), &data,
                  [this](wire::Frame frame) { link_.Send(std::move(frame)); }),
         beats_(options_, service_, link_, stop_) {}
@@ -453,7 +445,7 @@ class WorkerLife {
 // One of those that share a process. `index`: its number among them.
 struct SimulatedWorker {
   SimulatedWorker(const WorkerOptions& first, uint32_t index, transport::Transport& data,
-                  const Shared& shared)
+                  SharedByWorkers* shared)
       : options(OptionsOf(first, index)),
         life(options, OpenSimulated(options), data, stop, shared) {}
 
@@ -542,7 +534,7 @@ absl::Status RunWorker(const WorkerOptions& options, transport::Transport& contr
                        transport::Transport& data, StopFlag& stop) {
   if (options.heap_bytes_max > 0) LimitHeap(options.heap_bytes_max);
   GANGWAY_ASSIGN_OR_RETURN(std::unique_ptr<device::Backend> backend, OpenBackend(options));
-  WorkerLife worker(options, std::move(backend), data, stop, {});
+  WorkerLife worker(options, std::move(backend), data, stop, /*shared=*/nullptr);
   worker.Register(control, data);
   while (!stop.WaitFor(options.heartbeat_interval)) worker.Beat(Clock::now());
   return worker.End();
@@ -551,14 +543,12 @@ absl::Status RunWorker(const WorkerOptions& options, transport::Transport& contr
 void RunSimulatedWorkers(const WorkerOptions& first, uint32_t count, transport::Transport& control,
                          transport::Transport& data, StopFlag& stop) {
   if (first.heap_bytes_max > 0) LimitHeap(first.heap_bytes_max);
-  EventLoop loader("loader");
-  DevicePool devices(std::max(2U, std::thread::hardware_concurrency() / 2));
-  const Shared shared{
-      .loop = std::make_shared<EventLoop>("workers"), .loader = &loader, .devices = &devices};
+  SharedByWorkers shared{.devices =
+                             DevicePool(std::max(2U, std::thread::hardware_concurrency() / 2))};
   std::vector<std::unique_ptr<SimulatedWorker>> workers;
   auto last_beat = Clock::now();
   for (uint32_t i = 0; i < count && !stop.leaving() && stop.reason().ok(); ++i) {
-    workers.push_back(std::make_unique<SimulatedWorker>(first, i, data, shared));
+    workers.push_back(std::make_unique<SimulatedWorker>(first, i, data, &shared));
     workers.back()->life.Register(control, data);
     if (Clock::now() - last_beat < first.heartbeat_interval) continue;
     BeatAll(workers, stop);  // so that those that are registered are not silent

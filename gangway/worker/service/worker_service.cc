@@ -62,6 +62,7 @@ WorkerService::WorkerService(ServiceOptions options, std::shared_ptr<EventLoop> 
       transfers_(
           {.identity = options_.identity,
            .transport = data,
+           .loop = options_.shared == nullptr ? nullptr : &options_.shared->transfers,
            .callbacks = callbacks_,
            .on_refused = [this, loop = loop_](
                              uint64_t id) { loop->Post([this, id] { streams_.ForgetPeer(id); }); },
@@ -79,6 +80,7 @@ WorkerService::WorkerService(ServiceOptions options, std::shared_ptr<EventLoop> 
               .transport = data,
               .shared_memory = options_.shared_bytes_max > 0,
               .heap = options_.heap,
+              .shared = options_.shared,
               .on_refused = [this](uint64_t id) { streams_.ForgetPeer(id); },
               .on_long_wait = [this](uint64_t gang) { long_waits_.Tell(gang); }}),
       long_waits_(
@@ -100,8 +102,8 @@ WorkerService::WorkerService(ServiceOptions options, std::shared_ptr<EventLoop> 
                     [this](SessionId session, const absl::Status& why) {
                       host_calls_->Fail(session, why);
                     }}),
-      own_loader_(options_.loader == nullptr ? std::make_unique<EventLoop>("loader") : nullptr),
-      loader_(options_.loader == nullptr ? own_loader_.get() : options_.loader) {
+      own_loader_(options_.shared == nullptr ? std::make_unique<EventLoop>("loader") : nullptr),
+      loader_(options_.shared == nullptr ? own_loader_.get() : &options_.shared->loader) {
   StartDeviceThreads();
   OpenDevices({});
   loop_->Post([this] { ReportChanges(); });
@@ -126,11 +128,12 @@ void WorkerService::EndRound() {
 }
 
 void WorkerService::StartDeviceThreads() {
+  DevicePool* const pool = options_.shared == nullptr ? nullptr : &options_.shared->devices;
   // One below the runtime's limit, whose count may fall shortly after our callback.
   int inflight_max = std::max(1, backend_->capabilities().inflight_max - 1);
   for (int i = 0; i < options_.identity.device_count; ++i) {
     devices_.push_back(std::make_shared<DeviceThread>(absl::StrCat("device", i), inflight_max,
-                                                      options_.wait_limit, options_.device_pool));
+                                                      options_.wait_limit, pool));
     host_callers_.push_back(std::make_shared<InFlight>(kHostCallersMax));
   }
 }

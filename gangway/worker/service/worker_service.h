@@ -60,10 +60,8 @@ struct ServiceOptions {
   uint32_t island = 0;
   uint32_t index = 0;  // in the island
   std::string host;
-  std::function<void()> on_left;  // on the loop, after a Leave: all work is done
-  // Of simulated workers that share a process; null: this one has threads of its own. They outlive the service.
-  EventLoop* loader = nullptr;
-  DevicePool* device_pool = nullptr;
+  std::function<void()> on_left;      // on the loop, after a Leave: all work is done
+  SharedByWorkers* shared = nullptr;  // of simulated workers in one process; outlives the service
 };
 
 class WorkerService {
