@@ -50,6 +50,14 @@ def plain(what: str, unit: str, value: float) -> benchlib.Row:
     return benchlib.Row(what=what, unit=unit, values=[value], devices="sim")
 
 
+def refused(what: str, unit: str, answer: dict[str, Any], aim: str = "") -> benchlib.Row:
+    """Of a program that the cluster does not have; `answer` says why."""
+    why = answer["refused"].partition(":")[0]
+    row = plain(f"{what}: refused: {why}", unit, 0)
+    row.aim, row.holds = aim, False if aim else None
+    return row
+
+
 class Simulated:
     """A cluster, and the script that calls it."""
 
@@ -106,8 +114,8 @@ def gang_rows(simulated: Simulated, cpu_of: dict[int, float]) -> Iterator[benchl
     """Adds the CPU of a gang to `cpu_of`, by the number of workers."""
     what = simulated.what(f"a gang over all {simulated.workers * DEVICES} devices")
     first = simulated.script.run("gang", 1)
-    if refused := first.get("refused"):
-        yield plain(f"{what}: refused: {refused}", "ms of CPU", 0)
+    if "refused" in first:
+        yield refused(f"{what}: CPU", "ms", first, "<= 10; required <= 15: MISSED")
         return
     yield plain(
         f"{what}: its program compiled, loaded and run for the first time",
@@ -133,8 +141,8 @@ def gang_rows(simulated: Simulated, cpu_of: dict[int, float]) -> Iterator[benchl
 def communication_rows(simulated: Simulated) -> Iterator[benchlib.Row]:
     what = simulated.what("a program that communicates")
     first = simulated.script.run("gang communicates", 1)
-    if refused := first.get("refused"):
-        yield plain(f"{what}: refused: {refused}", "ms", 0)
+    if "refused" in first:
+        yield refused(what, "ms", first)
         return
     yield plain(
         f"{what}: compiled, loaded and run for the first time", "ms", 1000 * first["seconds"]
@@ -151,8 +159,8 @@ def loss_row(simulated: Simulated) -> benchlib.Row:
     answer = simulated.script.run("again", 1)
     took_s = time.monotonic() - began
     what = simulated.what(f"a worker lost with {ARRAYS} arrays on all devices: the next gang")
-    if refused := answer.get("refused"):
-        return plain(f"{what}: refused: {refused}", "s", 0)
+    if "refused" in answer:
+        return refused(what, "s", answer, "<= 2")
     return limited(what, "s", took_s, 2)
 
 

@@ -83,9 +83,7 @@ WorkerService::WorkerService(ServiceOptions options, std::shared_ptr<EventLoop> 
               .shared = options_.shared,
               .on_refused = [this](uint64_t id) { streams_.ForgetPeer(id); },
               .on_long_wait = [this](uint64_t gang) { long_waits_.Tell(gang); }}),
-      long_waits_(
-          &peers_, loop_,
-          [this](wire::Report report) { *UsageReports().add_reports() = std::move(report); }),
+      long_waits_(&peers_, loop_, [this](auto report) { *UsageReports().add_reports() = report; }),
       streams_({.loop = loop_.get(),
                 .incarnation = options_.identity.incarnation,
                 .staging = staging_,
