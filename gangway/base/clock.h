@@ -4,6 +4,7 @@
 #define GANGWAY_BASE_CLOCK_H_
 
 #include <chrono>
+#include <cstdint>
 
 #include "gangway/base/world.h"
 
@@ -21,6 +22,14 @@ struct Clock {
     return world == nullptr ? std::chrono::steady_clock::now() : world->Now();
   }
 };
+
+// Whole milliseconds from `since` until `now`; 0 if `since` is later. It is, where one thread reads the clock and then
+// finds what another thread has begun after that: as an unsigned number, such a time would be an age.
+inline uint64_t ElapsedMs(Clock::time_point since, Clock::time_point now) {
+  if (now <= since) return 0;
+  return static_cast<uint64_t>(
+      std::chrono::duration_cast<std::chrono::milliseconds>(now - since).count());
+}
 
 // The time of day, for people and for what outlives the process; no deadline is counted in it, but for those of gRPC,
 // which wants it so.

@@ -93,8 +93,7 @@ std::vector<wire::GangMember> WorkerService::LongMembers(Clock::time_point now) 
     const auto device = static_cast<int>(member.device());
     if (auto wait = waits.find(device); wait != waits.end() && wait->second.gang == member.gang()) {
       member.set_stage(wire::GangMember::STAGE_COLLECTIVE);
-      member.set_for_ms(static_cast<uint64_t>(
-          std::chrono::duration_cast<std::chrono::milliseconds>(now - wait->second.since).count()));
+      member.set_for_ms(ElapsedMs(wait->second.since, now));
       member.set_collective(wire::ValidUtf8(wait->second.collective));
       member.set_awaited_worker(wait->second.peer);
       member.set_awaited_device(wait->second.peer_device);
