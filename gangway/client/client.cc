@@ -26,8 +26,8 @@ FailureRecord Status::record() const {
                        .worker = failure.worker(),
                        .gang = failure.gang(),
                        .incarnation = failure.incarnation()};
-  if (failure.device() != 0) record.device = static_cast<uint32_t>(failure.device() - 1);
-  if (failure.shard() != 0) record.shard = static_cast<uint32_t>(failure.shard() - 1);
+  if (failure.has_device()) record.device = failure.device();
+  if (failure.has_shard()) record.shard = failure.shard();
   return record;
 }
 

@@ -16,7 +16,7 @@ TEST(StatusTest, AFailureKeepsItsRecordBothWays) {
   failure.set_program("jit_step");
   failure.set_worker("island0/worker1");
   failure.set_gang(17);
-  failure.set_device(1);  // 0, plus one
+  failure.set_device(0);
   const Status status = wire::ToStatus(failure);
   EXPECT_EQ(status.code(), StatusCode::kDataLoss);
   EXPECT_EQ(status.message(), wire::ToStatus(failure).message());

@@ -56,7 +56,6 @@ TEST(CacheKey, DoesNotDependOnPlaceOrRequestNumber) {
     request.set_spans_workers(spans);
     std::string key = Key("a", request);
     request.set_request(77);
-    request.add_local_devices(3);
     request.set_options(*xla::WithDevices(request.options(), std::vector<uint32_t>{5, 4}));
     EXPECT_EQ(Key("a", request), key);
   }

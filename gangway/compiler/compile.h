@@ -14,7 +14,7 @@
 
 namespace gangway::compiler {
 
-// Compiles for logical positions 0..device_count-1 and ignores local_devices: an executable loads
+// Compiles for logical positions 0..device_count-1: the executable loads
 // on any list of device_count devices. Blocks until the compiler is done. Errors: those of
 // Backend::Compile; INVALID_ARGUMENT if device_count is 0, or, naming the instruction, for a collective whose groups or
 // pairs do not fit the program's positions; FAILED_PRECONDITION if `backend` has fewer devices than the program needs.

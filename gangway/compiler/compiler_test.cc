@@ -104,7 +104,6 @@ TEST_F(CompilerTest, WhatItCompilesLoadsAndRunsOnAnyDevice) {
     EXPECT_EQ(hello_->process_id(), static_cast<uint64_t>(getpid()));
   }
   wire::CompileRequest request = Request(7, kDouble, 1);
-  request.add_local_devices(1);
   Send(request);
   wire::CompileResult result = WaitResult(7);
   ASSERT_FALSE(result.has_failure()) << wire::ToText(result.failure());
@@ -233,8 +232,6 @@ TEST_F(CompilerTest, AProgramOverWorkersIsForOnePosition) {
   Send(narrow);
   EXPECT_FALSE(WaitResult(5).from_cache()) << "another mode";
   narrow.set_request(6);
-  narrow.add_local_devices(1);
-  narrow.add_local_devices(0);
   narrow.set_options(*xla::WithDevices(narrow.options(), std::vector<uint32_t>{1, 0}));
   Send(narrow);
   EXPECT_TRUE(WaitResult(6).from_cache()) << "elsewhere";

@@ -109,8 +109,8 @@ std::string ToText(const Failure& failure) {
   if (failure.gang() != 0) add("gang ", failure.gang());
   if (!failure.worker().empty()) add("worker ", failure.worker());
   if (failure.incarnation() != 0) add("incarnation ", failure.incarnation());
-  if (failure.device() != 0) add("device ", failure.device() - 1);
-  if (failure.shard() != 0) add("shard ", failure.shard() - 1);
+  if (failure.has_device()) add("device ", failure.device());
+  if (failure.has_shard()) add("shard ", failure.shard());
   if (!where.empty()) absl::StrAppend(&text, " [", where, "]");
   if (failure.advice().empty()) return text;
   const bool is_sentence = text.ends_with('.') || text.ends_with('!') || text.ends_with('?');

@@ -12,7 +12,7 @@ TEST(FailureTest, ER1_RecordSurvivesTheTripThroughStatus) {
   Failure failure = MakeFailure(absl::StatusCode::kDataLoss, "array lost", "Make it again.");
   failure.set_worker("island0/worker1");
   failure.set_incarnation(7);
-  failure.set_device(3);
+  failure.set_device(2);
   failure.set_gang(42);
   absl::Status status = ToStatus(failure);
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);

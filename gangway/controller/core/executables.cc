@@ -82,8 +82,6 @@ wire::FailureRef Executables::Place(const wire::CompileOp& op, Executable& execu
   }
   request.set_own_collectives(options_.own_collectives && devices.size() > 1 &&
                               HasOwnCollectives(fleet_.OwnerOf(devices.devices()[0])));
-  for (const DeviceId device : devices.devices())
-    request.add_local_devices(fleet_.lists().topology().Find(device)->local);
   return nullptr;
 }
 

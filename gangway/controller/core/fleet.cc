@@ -37,7 +37,7 @@ wire::FailureRef Refuse(const Fleet::Worker& worker, DeviceId device) {
       "now sees only the other workers.");
   failure.set_worker(name);
   failure.set_incarnation(worker.declared.incarnation());
-  failure.set_device(static_cast<int32_t>(device.number()) + 1);
+  failure.set_device(device.number());
   return wire::Share(std::move(failure));
 }
 

@@ -39,7 +39,7 @@ wire::FailureRef Isolation::ForeignClaim(const Owner& owner, const DeviceList& d
         "ends with the last session of its owner; `gangway status` shows all claims.");
     failure.set_worker(NameOf(worker));
     failure.set_incarnation(worker.incarnation());
-    failure.set_device(static_cast<int32_t>(device.number()) + 1);
+    failure.set_device(device.number());
     return wire::Share(std::move(failure));
   }
   return nullptr;

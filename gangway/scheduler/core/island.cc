@@ -122,7 +122,7 @@ wire::FailureRef Island::MemoryFailure(const NodeState& node) const {
       "Drop arrays that are no longer needed, donate arguments, or raise the budget.");
   wire::SetProgram(node.program, failure);
   failure.set_gang(node.ordinal.number());
-  failure.set_device(static_cast<int>(id.number()) + 1);
+  failure.set_device(id.number());
   return wire::Share(std::move(failure));
 }
 

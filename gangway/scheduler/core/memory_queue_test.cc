@@ -105,7 +105,8 @@ TEST_F(IslandTest, AWaitForMemoryEndsAfterTheDeadlineAndNamesTheHolders_GS2) {
                     HasSubstr("session 7 (this one) 32 bytes"), HasSubstr("session 8 16 bytes")));
   EXPECT_EQ(done_[1].program(), "step");
   EXPECT_EQ(done_[1].source(), "train.py:42");
-  EXPECT_EQ(done_[1].device(), 1);
+  ASSERT_TRUE(done_[1].has_device());
+  EXPECT_EQ(done_[1].device(), 0u);
   EXPECT_FALSE(island_->next_deadline().has_value());
 }
 

@@ -24,8 +24,6 @@ void Island::OnWorkerUp(WorkerUp& event, Time now) {
   state_.members.Clear(index);
   wire::IslandItem open;
   open.mutable_open_devices()->set_island_epoch(state_.fleet.epoch());
-  open.mutable_open_devices()->set_node_id(index);
-  open.mutable_open_devices()->set_num_nodes(state_.fleet.worker_count());
   for (DeviceId id : state_.fleet.DevicesOf(index)) {
     open.mutable_open_devices()->add_devices(id.number());
     state_.books.SetOwnBudget(*state_.fleet.Find(id), event.registration.device_bytes());

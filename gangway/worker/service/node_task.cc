@@ -44,7 +44,7 @@ wire::Failure NodeTask::Describe(const absl::Status& error, int device) const {
   failure.set_worker(environment_->identity.name);
   failure.set_incarnation(environment_->identity.incarnation.number());
   if (static_cast<size_t>(device) < environment_->device_ids.size()) {
-    failure.set_device(static_cast<int32_t>(environment_->device_ids[device].number()) + 1);
+    failure.set_device(environment_->device_ids[device].number());
   }
   return failure;
 }

@@ -232,7 +232,7 @@ void ShardReceiver::Lose(const PeerPtr& peer, const absl::Status& why) {
     failure.set_worker(Name(peer->worker));
     failure.set_incarnation(peer->worker.incarnation());
     failure.set_gang(key.ordinal.number());
-    failure.set_shard(static_cast<int32_t>(key.shard) + 1);
+    failure.set_shard(key.shard);
     End(key, wire::ToStatus(failure));
   }
 }

@@ -336,7 +336,7 @@ void ShardSender::OnClosed(uint64_t id) {
                           "Copy the array again once the worker is back.");
     failure.set_worker(peer);
     failure.set_gang(key.ordinal.number());
-    failure.set_shard(static_cast<int32_t>(key.shard) + 1);
+    failure.set_shard(key.shard);
     End(key, wire::ToStatus(failure));
   }
 }
@@ -410,7 +410,7 @@ std::optional<absl::Status> ShardSender::Late(const Offered& offered, Clock::tim
                         "See `gangway status`; copy the array again.");
   failure.set_worker(stream.peer);
   failure.set_gang(offered.offering.key.ordinal.number());
-  failure.set_shard(static_cast<int32_t>(offered.offering.key.shard) + 1);
+  failure.set_shard(offered.offering.key.shard);
   return wire::ToStatus(failure);
 }
 

@@ -237,7 +237,7 @@ TEST_F(WorkerPjrtTest, WrongShapesFailTheGangAndNothingElse_ER2) {
   EXPECT_EQ(failure.gang(), 3u);
   EXPECT_EQ(failure.worker(), "island0/worker0");
   EXPECT_EQ(failure.incarnation(), hello_.worker().incarnation());
-  EXPECT_EQ(failure.device(), 101);
+  EXPECT_EQ(failure.device(), 100u);
   EXPECT_EQ(WaitDone(4).SerializeAsString(), failure.SerializeAsString());
   EXPECT_THAT(AsFloats(ReceiveFetch(6, 1).bytes[0]), ElementsAre(2, 3, 4, 5));
 }

@@ -151,7 +151,7 @@ TEST_F(WorkerSimTest, FailureOnTheDeviceIsTheRootCauseOfAChain_ER1) {
   wire::Failure root = WaitDone(2);
   EXPECT_THAT(root.message(), ::testing::HasSubstr("a bit flipped"));
   EXPECT_EQ(root.gang(), 2u);
-  EXPECT_EQ(root.device(), 101);
+  EXPECT_EQ(root.device(), 100u);
   EXPECT_EQ(root.program(), "simulated");
   for (uint64_t ordinal : {3, 4, 5, 6, 8}) {
     EXPECT_EQ(WaitDone(ordinal).SerializeAsString(), root.SerializeAsString()) << ordinal;
