@@ -7,29 +7,27 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdint>
 #include <memory>
 
 #include "gangway/base/clock.h"
 #include "gangway/base/executor.h"
-#include "gangway/base/fork.h"
 #include "gangway/base/loop_wait.h"
 #include "gangway/client/client.h"
 #include "gangway/client/host_callbacks.h"
+#include "gangway/client/origin.h"
 
 namespace gangway::client {
 
 class SessionWait final : public Wait {
  public:
-  SessionWait(EventLoop* loop, uint64_t fork_generation)
-      : loop_(loop), fork_generation_(fork_generation) {}
+  SessionWait(EventLoop* loop, const Origin& origin) : loop_(loop), origin_(origin) {}
 
   void End() override {
-    if (!IsOrphan()) wait_->End();
+    if (!origin_.is_elsewhere()) wait_->End();
   }
 
   bool For(std::chrono::nanoseconds limit) override {
-    if (IsOrphan()) [[unlikely]]
+    if (origin_.is_elsewhere()) [[unlikely]]
       return false;
     // What the loop's callbacks submit does not belong to the host callback that waits here.
     const HostCallbacks::Outside outside;
@@ -38,10 +36,8 @@ class SessionWait final : public Wait {
   }
 
  private:
-  bool IsOrphan() const { return ForkGeneration() != fork_generation_; }
-
   EventLoop* const loop_;  // used by For only
-  const uint64_t fork_generation_;
+  const Origin origin_;
   const std::shared_ptr<LoopWait> wait_ = std::make_shared<LoopWait>();
 };
 

@@ -1,0 +1,260 @@
+// Implementation of handles.h.
+#include "gangway/client/handles.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "gangway/base/clock.h"
+#include "gangway/client/host_callbacks.h"
+#include "gangway/wire/failure.h"
+
+namespace gangway::client {
+namespace {
+
+// How long an operation without a waiter (Drop) may wait for another one to be sent with.
+constexpr std::chrono::milliseconds kSoon{4};
+constexpr size_t kDropHandlesMax = 4096;  // of one operation
+
+template <typename From, typename To>
+void AddAll(std::span<const From> from, To* to) {
+  to->Add(from.begin(), from.end());
+}
+
+void FillCall(ExecutableHandle executable, std::span<const ArrayHandle> arguments,
+              std::span<const ArrayHandle> results, const CallOptions& options, wire::CallOp& op) {
+  op.set_executable(executable);
+  AddAll(arguments, op.mutable_arguments());
+  AddAll(results, op.mutable_results());
+  AddAll(options.keep, op.mutable_keep());
+  op.set_launch_id(options.launch_id);
+  op.set_callback_depth(HostCallbacks::Depth());
+  for (const GatheredArgument& gathered : options.gathered) {
+    wire::GatheredArgument* list = op.add_gathered();
+    list->set_argument(gathered.index);
+    for (const ShardOf& shard : gathered.shards) {
+      list->add_arrays(shard.array);
+      list->add_shards(shard.shard);
+    }
+  }
+}
+
+void FillRegroup(const std::vector<Client::Regrouped>& results, wire::RegroupOp& op) {
+  for (const Client::Regrouped& result : results) {
+    wire::RegroupOp::Result* to = op.add_results();
+    to->set_array(result.array);
+    to->set_replica_of(result.replica_of);
+    for (const ShardOf& shard : result.shards) {
+      wire::RegroupOp::Shard* of = to->add_shards();
+      of->set_array(shard.array);
+      of->set_shard(shard.shard);
+    }
+  }
+}
+
+}  // namespace
+
+void Handles::SetWorkers(absl::flat_hash_map<uint32_t, WorkerKey> worker_of) {
+  worker_of_ = std::move(worker_of);
+  for (const auto& [device, worker] : worker_of_) workers_.insert(worker);
+}
+
+std::optional<WorkerKey> Handles::WorkerOf(uint32_t device) const {
+  const auto worker = worker_of_.find(device);
+  if (worker == worker_of_.end()) return std::nullopt;
+  return worker->second;
+}
+
+std::optional<WorkerKey> Handles::WorkerOf(ShardOf shard) const {
+  MutexLock lock(mutex_);
+  const std::optional<uint32_t> device = DeviceOf(shard);
+  return device ? WorkerOf(*device) : std::nullopt;
+}
+
+std::optional<uint32_t> Handles::DeviceOf(ShardOf shard) const {
+  const auto devices = arrays_.find(shard.array);
+  if (devices == arrays_.end() || shard.shard >= devices->second->size()) return std::nullopt;
+  return (*devices->second)[shard.shard];
+}
+
+void Handles::NoteArray(ArrayHandle array, Devices devices) {
+  MutexLock lock(mutex_);
+  arrays_[array] = std::move(devices);
+}
+
+void Handles::NoteExecutable(ExecutableHandle executable, Devices devices) {
+  MutexLock lock(mutex_);
+  executables_[executable] = std::move(devices);
+}
+
+void Handles::Call(ExecutableHandle executable, std::span<const ArrayHandle> arguments,
+                   std::span<const ArrayHandle> results, CallOptions options) {
+  const Submitter::Sending sending(submitter_);
+  StatusCallback ended = std::move(options.ended);
+  const absl::Status appended = submitter_.Append(1, std::move(ended), [&](wire::Op& op) {
+    FillCall(executable, arguments, results, options, *op.mutable_call());
+  });
+  if (!appended.ok()) return;
+  MutexLock lock(mutex_);
+  const auto it = executables_.find(executable);
+  if (it == executables_.end()) return;
+  for (ArrayHandle result : results) arrays_[result] = it->second;
+}
+
+void Handles::Copy(std::span<const ArrayHandle> sources, std::span<const ArrayHandle> results,
+                   std::span<const uint32_t> devices, const std::string& memory_kind,
+                   StatusCallback ended) {
+  const Submitter::Sending sending(submitter_);
+  const absl::Status appended = submitter_.Append(std::min(sources.size(), results.size()),
+                                                  std::move(ended), [&](wire::Op& op) {
+                                                    wire::CopyOp& copy = *op.mutable_copy();
+                                                    AddAll(sources, copy.mutable_sources());
+                                                    AddAll(results, copy.mutable_results());
+                                                    AddAll(devices, copy.mutable_devices());
+                                                    copy.set_memory_kind(memory_kind);
+                                                  });
+  if (!appended.ok()) return;
+  const auto placement =
+      std::make_shared<const std::vector<uint32_t>>(devices.begin(), devices.end());
+  MutexLock lock(mutex_);
+  for (ArrayHandle result : results) arrays_[result] = placement;
+}
+
+void Handles::Regroup(const std::vector<Client::Regrouped>& results) {
+  const Submitter::Sending sending(submitter_);
+  const absl::Status appended = submitter_.Append(
+      0, nullptr, [&](wire::Op& op) { FillRegroup(results, *op.mutable_regroup()); });
+  if (!appended.ok()) return;
+  MutexLock lock(mutex_);
+  for (const Client::Regrouped& result : results) {
+    auto placement = std::make_shared<std::vector<uint32_t>>();
+    for (const ShardOf& shard : result.shards) {
+      if (const auto device = DeviceOf(shard)) placement->push_back(*device);
+    }
+    // The controller chooses the replica: a fetch of it may come from any worker.
+    if (placement->size() == result.shards.size() && result.replica_of == 0)
+      arrays_[result.array] = std::move(placement);
+  }
+}
+
+// --- Drops ---
+
+void Handles::Drop(std::span<const ArrayHandle> arrays) {
+  if (!submitter_.lost().ok()) return;
+  SendSoon();
+  AppendDrop(arrays);
+}
+
+// Drops in a row are one operation.
+void Handles::AppendDrop(std::span<const ArrayHandle> arrays) {
+  const bool joined = submitter_.WithLast([&](wire::Op& last) {
+    if (!last.has_drop() || last.drop().handles_size() + arrays.size() > kDropHandlesMax)
+      return false;
+    AddAll(arrays, last.mutable_drop()->mutable_handles());
+    return true;
+  });
+  if (!joined) {
+    const absl::Status appended = submitter_.Append(
+        0, nullptr, [&](wire::Op& op) { AddAll(arrays, op.mutable_drop()->mutable_handles()); });
+    if (!appended.ok()) return;
+  }
+  MutexLock lock(mutex_);
+  for (ArrayHandle array : arrays) {
+    arrays_.erase(array);
+    dropping_.erase(array);
+  }
+}
+
+// Most arrays lose all their shards at once: then the one drop of their handle says it all.
+void Handles::DropShard(ShardOf shard, uint32_t shard_count) {
+  if (!submitter_.lost().ok()) return;
+  SendSoon();
+  bool is_last = shard_count == 1;
+  if (!is_last) {
+    MutexLock lock(mutex_);
+    auto [entry, is_new] = dropping_.try_emplace(shard.array);
+    Dropping& dropping = entry->second;
+    if (is_new) dropping.left = shard_count;
+    is_last = --dropping.left == 0;
+    if (is_last) {
+      dropping_.erase(entry);
+    } else {
+      if (dropping.unsent.empty()) shard_drops_.push_back(shard.array);
+      dropping.unsent.push_back(shard.shard);
+    }
+  }
+  if (is_last) AppendDrop(std::span<const ArrayHandle>(&shard.array, 1));
+}
+
+void Handles::AppendShardDrops() {
+  MutexLock lock(mutex_);
+  wire::DropShardsOp drops;
+  for (ArrayHandle array : std::exchange(shard_drops_, {})) {
+    const auto dropping = dropping_.find(array);
+    if (dropping == dropping_.end()) continue;
+    wire::DropShardsOp::Shards* shards = drops.add_arrays();
+    shards->set_array(array);
+    AddAll(std::span<const uint32_t>(dropping->second.unsent), shards->mutable_shards());
+    dropping->second.unsent.clear();
+  }
+  // Under this lock, so that the drop of the whole handle comes after it.
+  if (drops.arrays_size() > 0) {
+    submitter_
+        .Append(0, nullptr, [&](wire::Op& op) { *op.mutable_drop_shards() = std::move(drops); })
+        .IgnoreError();
+  }
+}
+
+void Handles::SendSoon() {
+  {
+    MutexLock lock(mutex_);
+    if (std::exchange(send_soon_, true)) return;
+  }
+  loop_->PostAt(Clock::now() + kSoon, [this] {
+    {
+      MutexLock lock(mutex_);
+      send_soon_ = false;
+    }
+    AppendShardDrops();
+    submitter_.SendBatches();
+  });
+}
+
+void Handles::Delete(std::span<const ArrayHandle> arrays) {
+  const Submitter::Sending sending(submitter_);
+  const absl::Status appended = submitter_.Append(
+      0, nullptr, [&](wire::Op& op) { AddAll(arrays, op.mutable_delete_()->mutable_handles()); });
+  if (!appended.ok()) return;
+  MutexLock lock(mutex_);
+  for (ArrayHandle array : arrays) arrays_.erase(array);
+}
+
+void Handles::Poison(std::span<const ArrayHandle> arrays, const Status& why) {
+  const Submitter::Sending sending(submitter_);
+  submitter_
+      .Append(0, nullptr,
+              [&](wire::Op& op) {
+                AddAll(arrays, op.mutable_poison()->mutable_arrays());
+                *op.mutable_poison()->mutable_failure() = wire::ToFailure(why);
+              })
+      .IgnoreError();
+}
+
+void Handles::DropExecutables(std::span<const ExecutableHandle> executables) {
+  const Submitter::Sending sending(submitter_);
+  const absl::Status appended = submitter_.Append(0, nullptr, [&](wire::Op& op) {
+    AddAll(executables, op.mutable_drop_executables()->mutable_handles());
+  });
+  if (!appended.ok()) return;
+  MutexLock lock(mutex_);
+  for (ExecutableHandle handle : executables) executables_.erase(handle);
+}
+
+void Handles::Clear() {
+  MutexLock lock(mutex_);
+  arrays_.clear();
+  executables_.clear();
+  dropping_.clear();
+  shard_drops_.clear();
+}
+
+}  // namespace gangway::client

@@ -1,0 +1,341 @@
+// Implementation of submitter.h.
+#include "gangway/client/submitter.h"
+
+#include "gangway/base/check.h"
+#include "gangway/base/trace.h"
+#include "gangway/wire/failure.h"
+
+namespace gangway::client {
+namespace {
+
+constexpr int kBatchOps = 4096;  // per frame
+constexpr int kSendRounds = 4;
+// Callers may send this many operations at once, and one more in each interval.
+constexpr int kSendsAtOnce = 4;
+constexpr std::chrono::microseconds kSendInterval{100};
+constexpr int kBurstOps = 256;  // of which a burst is sent without waiting for the interval's end
+// Unsent programs and operations: more than the controller accepts of one session's programs.
+constexpr size_t kWaitingBytesMax = size_t{2} << 30;
+
+// Calls `done` with the first failure of `count` calls, at the last of them, which come one at a time.
+StatusCallback AfterAll(uint64_t count, StatusCallback done) {
+  struct State {
+    uint64_t left = 0;
+    absl::Status first;
+    StatusCallback done;
+  };
+  auto state = std::make_shared<State>(State{count, absl::OkStatus(), std::move(done)});
+  return [state](const absl::Status& status) {
+    state->first.Update(status);
+    if (--state->left == 0) state->done(state->first);
+  };
+}
+
+}  // namespace
+
+void Submitter::Open(std::shared_ptr<transport::Link> link, wire::Frame hello) {
+  {
+    MutexLock lock(sender_mutex_);
+    sender_ = std::make_unique<transport::PacedSender>(
+        link, [this](wire::Frame& sending) { Stamp(sending); },
+        transport::PacedSender::Options{.waiting_bytes_max = kWaitingBytesMax});
+  }
+  {
+    MutexLock lock(mutex_);
+    link_ = std::move(link);
+    batches_.push_back(std::move(hello));
+  }
+  SendBatches();
+}
+
+// --- Appending ---
+
+absl::Status Submitter::Refuse(StatusCallback ended) {
+  if (ended) DeferLocked([ended = std::move(ended), why = lost_] { ended(why); });
+  return lost_;
+}
+
+wire::Op* Submitter::NewOp(uint64_t nodes, StatusCallback ended) {
+  NoteEnds(nodes, std::move(ended));
+  if (batches_.empty() || batches_.back().session_batch().ops_size() >= kBatchOps)
+    batches_.emplace_back();
+  submitted_.fetch_add(nodes, std::memory_order_relaxed);
+  return batches_.back().mutable_session_batch()->add_ops();
+}
+
+// Where the controller tells of the ends late, those of calls that nothing waits for are not known.
+void Submitter::NoteEnds(uint64_t nodes, StatusCallback ended) {
+  if (!options_.reports_ends) {
+    GANGWAY_CHECK(!ended, "this session was not asked to report the ends of operations");
+    return;
+  }
+  if (nodes == 0) {
+    if (ended) DeferLocked([ended = std::move(ended)] { ended(absl::OkStatus()); });
+    return;
+  }
+  // Of several nodes, the last one that ends tells; their first failure counts.
+  if (nodes > 1 && ended) ended = AfterAll(nodes, std::move(ended));
+  for (uint64_t i = 1; i < nodes; ++i) ends_.Submit(ended);
+  ends_.Submit(std::move(ended));
+  options_.activity->SetBusy(true);
+}
+
+wire::Op* Submitter::LastOp() {
+  if (batches_.empty() || !batches_.back().has_session_batch()) return nullptr;
+  auto* const ops = batches_.back().mutable_session_batch()->mutable_ops();
+  return ops->empty() ? nullptr : ops->Mutable(ops->size() - 1);
+}
+
+// --- Sending ---
+
+void Submitter::SendOrWake(Urgency urgency) {
+  {
+    MutexLock lock(mutex_);
+    if (batches_.empty()) return;
+    if (sending_ || !link_ || link_->queued_bytes() > 0) return WakeLocked();
+    if (urgency == Urgency::kBatched && IsBurst()) {
+      const bool is_full =
+          batches_.size() > 1 || batches_.back().session_batch().ops_size() >= kBurstOps;
+      return is_full ? WakeLocked() : FlushSoonLocked();
+    }
+  }
+  SendBatches();
+}
+
+// Each frame costs both ends a system call and the controller a wake: a caller sends a few operations at once, those of
+// a burst travel together.
+bool Submitter::IsBurst() {
+  const auto now = Clock::now();
+  const auto earned = (now - refilled_) / kSendInterval;
+  if (sends_left_ + earned >= kSendsAtOnce) {
+    sends_left_ = kSendsAtOnce;
+    refilled_ = now;
+  } else {
+    sends_left_ += static_cast<int>(earned);
+    refilled_ += earned * kSendInterval;
+  }
+  if (sends_left_ == 0) return true;
+  --sends_left_;
+  return false;
+}
+
+void Submitter::SendNow() {
+  {
+    MutexLock lock(mutex_);
+    if (batches_.empty() || !lost_.ok()) return;
+  }
+  SendOrWake(Urgency::kAtOnce);
+}
+
+void Submitter::SendQuery(wire::Frame frame) {
+  SendNow();
+  frame.set_epoch(epoch_);
+  if (const auto to = link()) (void)to->Send(std::move(frame));  // on_closed reports a closed link
+}
+
+// The sending thread also sends, in order, what other threads append while it sends. After
+// kSendRounds the loop takes over, so that other callers cannot hold a caller here. A failed link
+// is not used again: later operations must not arrive without the lost ones.
+void Submitter::SendBatches() {
+  std::vector<wire::Frame> frames;
+  bool sending = false, is_open = false;
+  for (int round = 0;; ++round) {
+    {
+      MutexLock lock(mutex_);
+      if (sending_ && !sending) return;
+      if (round == kSendRounds && !batches_.empty()) {
+        sending_ = false;
+        return WakeLocked();
+      }
+      frames.clear();
+      frames.swap(batches_);
+      is_open = link_ != nullptr;
+      sending = sending_ = !frames.empty();
+      if (!sending) return;
+    }
+    for (wire::Frame& frame : frames) {
+      if (!is_open) break;  // lost
+      absl::Status sent = Send(std::move(frame));
+      if (sent.ok()) continue;
+      // `sending_` stays true.
+      return options_.loop->Post([this, sent] { options_.on_failed(sent); });
+    }
+  }
+}
+
+absl::Status Submitter::Send(wire::Frame frame) {
+  MutexLock lock(sender_mutex_);
+  return sender_ ? sender_->Send(std::move(frame)) : absl::OkStatus();
+}
+
+void Submitter::Stamp(wire::Frame& frame) {
+  frame.set_epoch(epoch_);
+  frame.set_sequence(++sequence_);
+  if (!frame.has_piece()) Trace(TraceKind::kSubmit, 0, session_, {}, sequence_);
+}
+
+void Submitter::OnWritable() {
+  absl::Status sent;
+  {
+    MutexLock lock(sender_mutex_);
+    if (sender_) sent = sender_->OnWritable();
+  }
+  if (!sent.ok()) options_.on_failed(sent);
+}
+
+bool Submitter::HoldsBurst() const {
+  MutexLock lock(mutex_);
+  return flush_soon_;
+}
+
+void Submitter::FlushSoon() {
+  MutexLock lock(mutex_);
+  FlushSoonLocked();
+}
+
+void Submitter::FlushSoonLocked() {
+  if (flush_posted_ || std::exchange(flush_soon_, true)) return;
+  options_.loop->PostAt(Clock::now() + kSendInterval, [this] {
+    {
+      MutexLock lock(mutex_);
+      flush_soon_ = false;
+    }
+    Flush();
+  });
+}
+
+void Submitter::Wake() {
+  MutexLock lock(mutex_);
+  WakeLocked();
+}
+
+void Submitter::WakeLocked() {
+  if (flush_posted_) return;
+  flush_posted_ = true;
+  options_.loop->Post([this] { Flush(); });
+}
+
+void Submitter::Flush() {
+  {
+    MutexLock lock(mutex_);
+    flush_posted_ = false;
+  }
+  const std::function<void()> send_beside = options_.take_beside();
+  SendBatches();
+  if (send_beside) send_beside();
+  RunDeferred();
+}
+
+// --- Tasks for the loop ---
+
+void Submitter::Defer(std::function<void()> task) {
+  MutexLock lock(mutex_);
+  DeferLocked(std::move(task));
+}
+
+void Submitter::DeferLocked(std::function<void()> task) {
+  deferred_.push_back(std::move(task));
+  WakeLocked();
+}
+
+void Submitter::RunDeferred() {
+  std::vector<std::function<void()>> deferred;
+  {
+    MutexLock lock(mutex_);
+    deferred.swap(deferred_);
+  }
+  for (auto& task : deferred) task();
+}
+
+// --- Ends, and room ---
+
+void Submitter::OnProgress(const wire::Progress& progress) {
+  for (const wire::NodesEnded& nodes : progress.nodes()) {
+    std::vector<StatusCallback> ended;
+    {
+      MutexLock lock(mutex_);
+      ends_.End(nodes.first(), nodes.count(), ended);
+    }
+    const absl::Status status = wire::ToStatus(nodes.failure());
+    for (StatusCallback& each : ended) each(status);
+  }
+  if (progress.ended() <= ended_.load(std::memory_order_relaxed)) return;
+  ended_.store(progress.ended(), std::memory_order_relaxed);
+  if (options_.reports_ends) {
+    MutexLock lock(mutex_);  // so that no operation begins meanwhile
+    options_.activity->SetBusy(pending() != 0);
+  }
+  TellRoom();
+}
+
+uint64_t Submitter::pending() const {
+  const uint64_t ended = ended_.load(std::memory_order_relaxed);
+  const uint64_t submitted = submitted_.load(std::memory_order_relaxed);
+  return submitted > ended ? submitted - ended : 0;
+}
+
+void Submitter::WhenRoom(std::function<void()> on_room) {
+  MutexLock lock(mutex_);
+  if (!lost_.ok() || pending() < options_.pending_max) return DeferLocked(std::move(on_room));
+  room_.push_back(std::move(on_room));
+  options_.activity->Begin();
+}
+
+void Submitter::TellRoom() {
+  std::vector<std::function<void()>> room;
+  {
+    MutexLock lock(mutex_);
+    if (pending() >= options_.pending_max) return;
+    room.swap(room_);
+  }
+  options_.activity->End(room.size());
+  for (auto& on_room : room) on_room();
+}
+
+// --- The end ---
+
+absl::Status Submitter::lost() const {
+  MutexLock lock(mutex_);
+  return lost_;
+}
+
+bool Submitter::Lose(const absl::Status& why) {
+  MutexLock lock(mutex_);
+  if (!lost_.ok()) return false;
+  lost_ = why;
+  return true;
+}
+
+void Submitter::Close(const absl::Status& why) {
+  std::shared_ptr<transport::Link> link;
+  {
+    MutexLock lock(mutex_);
+    link = std::exchange(link_, nullptr);
+    batches_.clear();
+  }
+  if (link) link->Close(why);
+  MutexLock lock(sender_mutex_);
+  sender_.reset();
+}
+
+void Submitter::EndAll(const absl::Status& why) {
+  std::vector<std::function<void()>> room;
+  std::vector<StatusCallback> ended;
+  {
+    MutexLock lock(mutex_);
+    room.swap(room_);
+    ends_.EndAll(ended);
+    ended_ = submitted_.load();
+    options_.activity->SetBusy(false);
+  }
+  options_.activity->End(room.size());
+  for (auto& on_room : room) on_room();
+  for (StatusCallback& each : ended) each(why);
+}
+
+std::shared_ptr<transport::Link> Submitter::link() const {
+  MutexLock lock(mutex_);
+  return link_;
+}
+
+}  // namespace gangway::client

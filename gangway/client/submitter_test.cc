@@ -1,0 +1,169 @@
+// Submitter: the order, pace and ends of what a session submits.
+#include "gangway/client/submitter.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <future>
+
+#include "gangway/client/recorded_session.h"
+#include "gangway/wire/failure.h"
+
+namespace gangway::client {
+namespace {
+
+using ::testing::ElementsAre;
+
+constexpr auto kNothing = [](wire::Op&) {};
+
+void Drop(Submitter& submitter, ArrayHandle array) {
+  ASSERT_TRUE(
+      submitter.Append(0, nullptr, [&](wire::Op& op) { op.mutable_drop()->add_handles(array); })
+          .ok());
+}
+
+wire::Progress Ended(uint64_t first, uint64_t count, uint64_t ended,
+                     const absl::Status& why = absl::OkStatus()) {
+  wire::Progress progress;
+  wire::NodesEnded* nodes = progress.add_nodes();
+  nodes->set_first(first);
+  nodes->set_count(count);
+  if (!why.ok()) *nodes->mutable_failure() = wire::ToFailure(why);
+  progress.set_ended(ended);
+  return progress;
+}
+
+TEST(SubmitterTest, FramesAreNumberedFromTheHelloOn) {
+  RecordedSession session;
+  session.OnLoop([&] { session.submitter.SetSession(7, SessionId(42)); });
+  Drop(session.submitter, 1);
+  session.submitter.SendNow();
+  const std::vector<wire::Frame> frames = session.link->frames();
+  ASSERT_EQ(frames.size(), 2u);
+  EXPECT_EQ(frames[0].sequence(), 1u);
+  EXPECT_EQ(frames[1].sequence(), 2u);
+  EXPECT_EQ(frames[1].epoch(), 7u);
+}
+
+TEST(SubmitterTest, ACallerSendsOnAnIdleLinkAndTheLoopOnABusyOne) {
+  RecordedSession session;
+  {
+    const Submitter::Sending sending(session.submitter, Submitter::Urgency::kAtOnce);
+    Drop(session.submitter, 1);
+  }
+  EXPECT_EQ(session.link->frames().size(), 2u);
+  std::promise<void> go_on;
+  session.loop.Post([gate = go_on.get_future().share()] { gate.wait(); });
+  session.link->queued = 1;
+  {
+    const Submitter::Sending sending(session.submitter, Submitter::Urgency::kAtOnce);
+    Drop(session.submitter, 2);
+  }
+  EXPECT_EQ(session.link->frames().size(), 2u);
+  go_on.set_value();
+  session.OnLoop([] {});
+  EXPECT_EQ(session.link->frames().size(), 3u);
+}
+
+TEST(SubmitterTest, ABurstTravelsTogether) {
+  constexpr size_t kOps = 2000;
+  RecordedSession session;
+  for (size_t i = 0; i < kOps; ++i) {
+    const Submitter::Sending sending(session.submitter);
+    Drop(session.submitter, i);
+  }
+  EXPECT_EQ(session.Ops().size(), kOps);
+  EXPECT_LT(session.link->frames().size(), kOps / 4);
+}
+
+TEST(SubmitterTest, AnOperationIsJoinedUntilAFrameTakesIt) {
+  RecordedSession session;
+  auto join = [](wire::Op& last) {
+    last.mutable_drop()->add_handles(2);
+    return true;
+  };
+  EXPECT_FALSE(session.submitter.WithLast(join));
+  Drop(session.submitter, 1);
+  EXPECT_TRUE(session.submitter.WithLast(join));
+  session.submitter.SendNow();
+  EXPECT_FALSE(session.submitter.WithLast(join));
+  const std::vector<wire::Op> ops = session.Ops();
+  ASSERT_EQ(ops.size(), 1u);
+  EXPECT_THAT(ops[0].drop().handles(), ElementsAre(1, 2));
+}
+
+TEST(SubmitterTest, WhatTravelsBesideTheBatchGoesAfterIt) {
+  RecordedSession session;
+  std::vector<size_t> frames;
+  session.take_beside = [&] { return [&] { frames.push_back(session.link->frames().size()); }; };
+  Drop(session.submitter, 1);
+  session.OnLoop([&] { session.submitter.Flush(); });
+  EXPECT_THAT(frames, ElementsAre(2));
+}
+
+TEST(SubmitterTest, AnOperationsLastNodeTellsOfItsFirstFailure) {
+  RecordedSession session;
+  std::vector<absl::StatusCode> heard;
+  auto ended = [&](const absl::Status& status) { heard.push_back(status.code()); };
+  ASSERT_TRUE(session.submitter.Append(1, ended, kNothing).ok());
+  ASSERT_TRUE(session.submitter.Append(3, ended, kNothing).ok());
+  EXPECT_EQ(session.submitter.pending(), 4u);
+  session.OnLoop([&] {
+    session.submitter.OnProgress(Ended(2, 1, 1, absl::DataLossError("lost")));
+    session.submitter.OnProgress(Ended(3, 1, 2, absl::AbortedError("late")));
+    session.submitter.OnProgress(Ended(1, 1, 3));
+    EXPECT_THAT(heard, ElementsAre(absl::StatusCode::kOk));
+    session.submitter.OnProgress(Ended(4, 1, 4));
+  });
+  EXPECT_THAT(heard, ElementsAre(absl::StatusCode::kOk, absl::StatusCode::kDataLoss));
+  EXPECT_EQ(session.submitter.pending(), 0u);
+}
+
+TEST(SubmitterTest, TM2_RoomIsToldBelowTheLimit) {
+  RecordedSession session(/*reports_ends=*/true, /*pending_max=*/2);
+  int told = 0;
+  session.submitter.WhenRoom([&] { ++told; });
+  session.OnLoop([] {});
+  EXPECT_EQ(told, 1);
+  ASSERT_TRUE(session.submitter.Append(3, nullptr, kNothing).ok());
+  session.submitter.WhenRoom([&] { ++told; });
+  EXPECT_TRUE(session.activity.awaits());
+  session.OnLoop([&] { session.submitter.OnProgress(Ended(1, 1, 1)); });
+  EXPECT_EQ(told, 1);
+  session.OnLoop([&] { session.submitter.OnProgress(Ended(2, 1, 2)); });
+  EXPECT_EQ(told, 2);
+  EXPECT_FALSE(session.activity.awaits());
+}
+
+TEST(SubmitterTest, ALostSessionRefusesAndEndsWhatItHad) {
+  RecordedSession session;
+  std::vector<absl::StatusCode> heard;
+  auto ended = [&](const absl::Status& status) { heard.push_back(status.code()); };
+  ASSERT_TRUE(session.submitter.Append(4, ended, kNothing).ok());
+  bool has_room = false;
+  session.submitter.WhenRoom([&] { has_room = true; });
+  session.Lose(absl::UnavailableError("cut"));
+  EXPECT_FALSE(session.submitter.Lose(absl::AbortedError("again")));
+  EXPECT_TRUE(has_room);
+  EXPECT_EQ(session.submitter.pending(), 0u);
+  EXPECT_TRUE(absl::IsUnavailable(session.submitter.Append(1, ended, kNothing)));
+  session.OnLoop([] {});
+  EXPECT_THAT(heard, ElementsAre(absl::StatusCode::kUnavailable, absl::StatusCode::kUnavailable));
+  EXPECT_EQ(session.link->frames().size(), 1u);
+}
+
+// Later operations must not arrive without the lost ones.
+TEST(SubmitterTest, ALinkThatRefusesAFrameIsNotUsedAgain) {
+  RecordedSession session;
+  session.link->Refuse(absl::ResourceExhaustedError("full"));
+  Drop(session.submitter, 1);
+  session.submitter.SendNow();
+  session.OnLoop([&] { EXPECT_TRUE(absl::IsResourceExhausted(session.failure)); });
+  session.link->Refuse(absl::OkStatus());
+  Drop(session.submitter, 2);
+  EXPECT_TRUE(session.Ops().empty());
+  EXPECT_EQ(session.failures, 1);
+}
+
+}  // namespace
+}  // namespace gangway::client

@@ -1,0 +1,229 @@
+// Implementation of uploads.h.
+#include "gangway/client/uploads.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "gangway/client/convert.h"
+#include "gangway/wire/failure.h"
+
+namespace gangway::client {
+
+void Uploads::SetDestination(WorkerKey worker, Destination destination) {
+  MutexLock lock(mutex_);
+  destinations_[worker] = destination;
+}
+
+uint64_t Uploads::Begin(ArrayHandle array, const ArraySpec& spec, StatusCallback ended) {
+  const Submitter::Sending sending(submitter_);
+  const uint64_t id = submitter_.NewId();
+  auto devices = std::make_shared<const std::vector<uint32_t>>(spec.devices);
+  {
+    MutexLock lock(mutex_);
+    auto destinations = DestinationsOf(*devices);
+    const absl::Status appended = submitter_.Append(1, std::move(ended), [&](wire::Op& op) {
+      wire::UploadOp& upload = *op.mutable_upload();
+      upload.set_array(array);
+      upload.set_upload(id);
+      ToWire(spec, upload.mutable_spec());
+      for (const auto& [worker, to] : destinations) {
+        wire::Destination* destination = upload.add_destinations();
+        destination->set_island(worker.first);
+        destination->set_index(worker.second);
+        destination->set_incarnation(to.incarnation.number());
+        destination->set_next(to.next);
+      }
+    });
+    if (!appended.ok()) return id;
+    uploads_[id] = {.devices = devices,
+                    .destinations = std::move(destinations),
+                    .shard_bytes = spec.shard_bytes,
+                    .pushed = std::vector<bool>(spec.devices.size()),
+                    .left = spec.devices.size()};
+  }
+  handles_.NoteArray(array, std::move(devices));
+  return id;
+}
+
+std::map<WorkerKey, Destination> Uploads::DestinationsOf(
+    const std::vector<uint32_t>& devices) const {
+  std::map<WorkerKey, Destination> destinations;
+  for (uint32_t device : devices) {
+    const auto worker = handles_.WorkerOf(device);
+    if (!worker) continue;
+    const auto known = destinations_.find(*worker);
+    if (known != destinations_.end()) destinations.insert(*known);
+  }
+  return destinations;
+}
+
+// The device of the shard is the cluster's.
+Uploads::Outgoing Uploads::NewPush(uint64_t upload, const Uploading& uploading,
+                                   uint32_t shard) const {
+  Outgoing outgoing{.worker = *handles_.WorkerOf((*uploading.devices)[shard])};
+  outgoing.push.upload = upload;
+  outgoing.push.shard = shard;
+  const auto to = uploading.destinations.find(outgoing.worker);
+  if (to != uploading.destinations.end()) outgoing.push.to = to->second;
+  return outgoing;
+}
+
+void Uploads::Push(uint64_t upload, uint32_t shard, std::string_view data,
+                   std::function<void()> released) {
+  // A burst's upload waits to be sent with others, and so may its bytes.
+  const bool in_burst = data.size() < DataLinks::kPlacedBytesMin && submitter_.HoldsBurst();
+  std::optional<Outgoing> outgoing = TakePush(upload, shard, data);
+  if (outgoing && !in_burst && data.size() < DataLinks::kPlacedBytesMin &&
+      links_->PushNow(outgoing->worker, outgoing->push))
+    outgoing.reset();
+  if (outgoing) {
+    outgoing->push.released = std::move(released);
+    if (Wait(*outgoing)) return in_burst ? submitter_.FlushSoon() : submitter_.Wake();
+    released = std::move(outgoing->push.released);
+  }
+  if (released) released();
+}
+
+// Until the next flush. False: the session is lost.
+bool Uploads::Wait(Outgoing& outgoing) {
+  MutexLock lock(mutex_);
+  if (!submitter_.lost().ok()) return false;
+  waiting_.push_back(std::move(outgoing));
+  return true;
+}
+
+absl::Status Uploads::Check(const Uploading& uploading, uint32_t shard, size_t bytes) const {
+  std::string problem;
+  if (shard >= uploading.pushed.size()) {
+    problem = absl::StrCat("shard ", shard, " was pushed to an array of ", uploading.pushed.size(),
+                           " shards");
+  } else if (uploading.pushed[shard]) {
+    problem = absl::StrCat("shard ", shard, " was pushed twice");
+  } else if (bytes != uploading.shard_bytes) {
+    problem = absl::StrCat("shard ", shard, " was pushed with ", bytes, " bytes, not the declared ",
+                           uploading.shard_bytes);
+  } else if (!handles_.WorkerOf((*uploading.devices)[shard])) {
+    problem = absl::StrCat("shard ", shard, " is for device ", (*uploading.devices)[shard],
+                           ", which the cluster does not have");
+  }
+  return problem.empty() ? absl::OkStatus() : absl::InvalidArgumentError(problem);
+}
+
+// Null: the bytes are not needed.
+std::optional<Uploads::Outgoing> Uploads::TakePush(uint64_t upload, uint32_t shard,
+                                                   std::string_view data) {
+  MutexLock lock(mutex_);
+  const auto it = uploads_.find(upload);
+  if (it == uploads_.end()) return std::nullopt;  // failed, abandoned, complete or lost
+  Uploading& uploading = it->second;
+  if (absl::Status wrong = Check(uploading, shard, data.size()); !wrong.ok()) {
+    AbandonLocked(upload, wrong);
+    return std::nullopt;
+  }
+  activity_.Watch();
+  uploading.pushed[shard] = true;
+  Outgoing outgoing = NewPush(upload, uploading, shard);
+  outgoing.push.data = data;
+  if (--uploading.left == 0) uploads_.erase(it);
+  return outgoing;
+}
+
+void Uploads::Reserve(uint64_t upload, uint32_t shard,
+                      std::function<void(std::shared_ptr<char> place)> placed) {
+  {
+    MutexLock lock(mutex_);
+    const auto it = uploads_.find(upload);
+    if (it == uploads_.end()) return;
+    const Uploading& uploading = it->second;
+    if (!Check(uploading, shard, uploading.shard_bytes).ok()) return;
+    Outgoing outgoing = NewPush(upload, uploading, shard);
+    outgoing.push.bytes = uploading.shard_bytes;
+    outgoing.placed = std::move(placed);
+    waiting_.push_back(std::move(outgoing));
+  }
+  submitter_.Wake();
+}
+
+bool Uploads::HoldsPushes() const {
+  MutexLock lock(mutex_);
+  return !waiting_.empty();
+}
+
+std::function<void()> Uploads::TakeWaiting() {
+  auto taken = std::make_shared<std::vector<Outgoing>>();
+  {
+    MutexLock lock(mutex_);
+    if (waiting_.empty()) return nullptr;
+    taken->swap(waiting_);
+  }
+  return [this, taken] {
+    for (Outgoing& outgoing : *taken) {
+      if (outgoing.placed) {
+        links_->Reserve(outgoing.worker, outgoing.push, std::move(outgoing.placed));
+      } else {
+        links_->Add(outgoing.worker, std::move(outgoing.push));
+      }
+    }
+  };
+}
+
+// --- Uploads that come to nothing ---
+
+void Uploads::Abandon(uint64_t upload, const absl::Status& why) {
+  MutexLock lock(mutex_);
+  if (uploads_.contains(upload)) AbandonLocked(upload, why);
+}
+
+void Uploads::Fail(uint64_t upload, const absl::Status& why) {
+  MutexLock lock(mutex_);
+  AbandonLocked(upload, why);
+}
+
+void Uploads::AbandonLocked(uint64_t upload, const absl::Status& why) {
+  uploads_.erase(upload);
+  const absl::Status appended = submitter_.Append(0, nullptr, [&](wire::Op& op) {
+    op.mutable_abandon()->set_upload(upload);
+    *op.mutable_abandon()->mutable_failure() = wire::ToFailure(why);
+  });
+  if (!appended.ok()) return;
+  // The workers are told once the controller has failed the upload: so its array has this error, not theirs.
+  loop_->Post([this, upload] { Withdraw(upload); });
+  submitter_.Wake();
+}
+
+// Its bytes need not be sent.
+void Uploads::Withdraw(uint64_t upload) {
+  std::vector<std::function<void()>> released;
+  {
+    MutexLock lock(mutex_);
+    uploads_.erase(upload);
+    std::erase_if(waiting_, [&](Outgoing& outgoing) {
+      if (outgoing.push.upload != upload) return false;
+      if (outgoing.push.released) released.push_back(std::move(outgoing.push.released));
+      return true;
+    });
+  }
+  for (auto& call : released) call();
+  links_->Withdraw(upload);
+}
+
+void Uploads::Forget(uint64_t upload) {
+  Withdraw(upload);
+  links_->TellDropped(upload);
+}
+
+void Uploads::Clear() {
+  std::vector<Outgoing> waiting;
+  {
+    MutexLock lock(mutex_);
+    uploads_.clear();
+    waiting.swap(waiting_);
+  }
+  for (Outgoing& outgoing : waiting) {
+    if (outgoing.push.released) outgoing.push.released();
+  }
+}
+
+}  // namespace gangway::client

@@ -1,0 +1,152 @@
+// Uploads: what is pushed, where it goes, and what becomes of uploads that come to nothing.
+#include "gangway/client/uploads.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <future>
+
+#include "gangway/base/clock.h"
+#include "gangway/client/recorded_session.h"
+#include "gangway/transport/inproc/inproc.h"
+#include "gangway/wire/failure.h"
+
+namespace gangway::client {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Its workers have no links, so pushes wait in DataLinks.
+class UploadsTest : public ::testing::Test {
+ protected:
+  UploadsTest() {
+    session_.take_beside = [this] { return uploads_.TakeWaiting(); };
+    session_.OnLoop([&] {
+      DataLinks::Options options;
+      options.transport = transport_.get();
+      options.loop = &session_.loop;
+      links_ = std::make_unique<DataLinks>(std::move(options));
+      uploads_.Open(links_.get());
+      for (uint32_t island : {0, 1}) {
+        wire::Worker worker;
+        worker.set_island(island);
+        worker.set_incarnation(10 + island);
+        links_->SetWorker(worker, /*up=*/false);
+      }
+    });
+    uploads_.SetDestination({0, 0}, {.incarnation = Incarnation(10), .next = true});
+    uploads_.SetDestination({1, 0}, {.incarnation = Incarnation(11)});
+  }
+  ~UploadsTest() override {
+    session_.OnLoop([&] {
+      uploads_.Clear();
+      links_->Close(absl::CancelledError("over"));
+    });
+    session_.loop.Stop();
+  }
+
+  uint64_t Begin(std::vector<uint32_t> devices) {
+    return uploads_.Begin(5, {.element_type = 3, .devices = std::move(devices), .shard_bytes = 4},
+                          nullptr);
+  }
+  void Push(uint64_t upload, uint32_t shard, std::string_view data = "abcd") {
+    uploads_.Push(upload, shard, data, [this] { ++released_; });
+  }
+  // The failure of the only abandoned upload.
+  std::string Abandoned() {
+    std::string text;
+    for (const wire::Op& op : session_.Ops()) {
+      if (!op.has_abandon()) continue;
+      EXPECT_TRUE(text.empty());
+      text = wire::ToStatus(op.abandon().failure()).ToString();
+    }
+    return text;
+  }
+
+  std::unique_ptr<transport::Transport> transport_ = transport::NewInprocTransport();
+  std::unique_ptr<DataLinks> links_;  // ends after the loop has stopped
+  RecordedSession session_{/*reports_ends=*/false};
+  Uploads uploads_{&session_.loop, &session_.activity, &session_.submitter, &session_.handles};
+  std::atomic<int> released_ = 0;
+};
+
+TEST_F(UploadsTest, AnUploadNamesTheProcessesThatReceiveIt) {
+  Begin({0, 3, 99});
+  const std::vector<wire::Op> ops = session_.Ops();
+  ASSERT_EQ(ops.size(), 1u);
+  ASSERT_EQ(ops[0].upload().destinations_size(), 2);
+  EXPECT_EQ(ops[0].upload().destinations(0).incarnation(), 10u);
+  EXPECT_TRUE(ops[0].upload().destinations(0).next());
+  EXPECT_FALSE(ops[0].upload().destinations(1).next());
+  EXPECT_EQ(session_.handles.WorkerOf({5, 1}), std::optional<WorkerKey>({1, 0}));
+}
+
+TEST_F(UploadsTest, AWrongPushAbandonsTheUpload) {
+  Push(Begin({0}), 1);
+  EXPECT_THAT(Abandoned(), HasSubstr("shard 1 was pushed to an array of 1 shards"));
+  EXPECT_EQ(released_, 1);
+}
+
+TEST_F(UploadsTest, APushOfAnotherSizeAbandonsTheUpload) {
+  const uint64_t upload = Begin({0, 1});
+  Push(upload, 0, "abc");
+  Push(upload, 1);  // is not needed any more
+  EXPECT_THAT(Abandoned(), HasSubstr("with 3 bytes, not the declared 4"));
+  EXPECT_EQ(released_, 2);
+}
+
+TEST_F(UploadsTest, AShardIsPushedOnce) {
+  const uint64_t upload = Begin({0, 1});
+  Push(upload, 0);
+  Push(upload, 0);
+  EXPECT_THAT(Abandoned(), HasSubstr("shard 0 was pushed twice"));
+  session_.OnLoop([] {});
+  EXPECT_EQ(released_, 2);  // the first one, since the upload's bytes are of no use
+}
+
+TEST_F(UploadsTest, AShardIsPushedToADeviceOfTheCluster) {
+  Push(Begin({99}), 0);
+  EXPECT_THAT(Abandoned(), HasSubstr("device 99, which the cluster does not have"));
+  EXPECT_EQ(released_, 1);
+}
+
+TEST_F(UploadsTest, PushesGoBesideTheBatchAndAreWatched) {
+  const uint64_t upload = Begin({0});
+  std::promise<void> go_on;
+  session_.loop.Post([gate = go_on.get_future().share()] { gate.wait(); });
+  Push(upload, 0);
+  EXPECT_TRUE(uploads_.HoldsPushes());
+  go_on.set_value();
+  session_.Ops();
+  EXPECT_FALSE(uploads_.HoldsPushes());
+  EXPECT_EQ(released_, 0);
+  session_.OnLoop([&] { uploads_.Forget(upload); });  // the cluster has failed it
+  EXPECT_EQ(released_, 1);
+  const auto deadline = Clock::now() + std::chrono::seconds(10);
+  while (session_.looks == 0 && Clock::now() < deadline) session_.OnLoop([] {});
+  EXPECT_GT(session_.looks, 0);
+}
+
+TEST_F(UploadsTest, ALostUploadIsToldToTheController) {
+  const uint64_t upload = Begin({0});
+  uploads_.Fail(upload, absl::UnavailableError("its link broke"));
+  EXPECT_THAT(Abandoned(), HasSubstr("its link broke"));
+  uploads_.Abandon(upload, absl::CancelledError("it is abandoned already"));
+  EXPECT_THAT(Abandoned(), HasSubstr("its link broke"));
+}
+
+TEST_F(UploadsTest, ALostSessionReleasesWhatWaits) {
+  const uint64_t upload = Begin({0, 1});
+  std::promise<void> go_on;
+  session_.loop.Post([gate = go_on.get_future().share()] { gate.wait(); });
+  Push(upload, 0);
+  session_.submitter.Lose(absl::UnavailableError("cut"));
+  Push(upload, 1);
+  EXPECT_EQ(released_, 1);
+  uploads_.Clear();
+  EXPECT_EQ(released_, 2);
+  go_on.set_value();
+}
+
+}  // namespace
+}  // namespace gangway::client
