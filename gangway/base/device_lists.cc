@@ -54,6 +54,7 @@ DeviceList::DeviceList(const DeviceTopology& topology, std::span<const uint32_t>
       workers_.push_back({.owner = location.owner, .island = location.island, .ranges = {}});
       if (islands.insert(location.island).second) islands_.push_back(location.island);
     }
+    worker_at_.push_back(static_cast<uint32_t>(index->second));
     std::vector<Range>& ranges = workers_[index->second].ranges;
     if (!ranges.empty() && ranges.back().first + ranges.back().count == position) {
       ++ranges.back().count;

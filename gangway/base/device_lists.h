@@ -68,12 +68,15 @@ class DeviceList {
   // In the order of the first device that the list has on each.
   const std::vector<uint32_t>& islands() const { return islands_; }
   const std::vector<OnWorker>& workers() const { return workers_; }
+  // The index in workers() of the one that has this position.
+  uint32_t WorkerAt(uint32_t position) const { return worker_at_[position]; }
 
  private:
   std::vector<DeviceId> devices_;
   std::vector<DeviceId> sorted_;
   std::vector<uint32_t> islands_;
   std::vector<OnWorker> workers_;
+  std::vector<uint32_t> worker_at_;  // by position
 };
 
 using DeviceListRef = std::shared_ptr<const DeviceList>;

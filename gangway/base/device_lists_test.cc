@@ -68,6 +68,8 @@ TEST_F(DeviceListsTest, APositionOnAWorkerIsFoundFromAnyOther) {
   EXPECT_EQ(worker.PositionFrom(2), 2u);
   EXPECT_EQ(worker.PositionFrom(3), 4u);
   EXPECT_EQ(worker.PositionFrom(5), std::nullopt);
+  for (uint32_t i = 0; i < list->size(); ++i)
+    EXPECT_EQ(list->workers()[list->WorkerAt(i)].PositionFrom(i), i);
 }
 
 TEST_F(DeviceListsTest, TheFirstDeviceAtFaultIsNamedAndNothingIsKept) {

@@ -125,6 +125,30 @@ TEST_F(SessionArraysTest, AReplicaIsTheFirstGoodShard) {
   EXPECT_EQ(arrays_.Find(2)->devices, fleet_.ListOf(Devices{2}));
 }
 
+TEST_F(SessionArraysTest, AReplicaOfAnArrayWhoseShardsWereDroppedIsRefused_OB1) {
+  Have(1, {0});
+  Have(2, {2});
+  Regroup(3, {{1, 0}, {2, 0}});
+  const auto drop_first = [this](uint64_t handle) {
+    wire::DropShardsOp op;
+    op.add_arrays()->set_array(handle);
+    op.mutable_arrays(0)->add_shards(0);
+    arrays_.OnDropShards(op, /*takes=*/false);
+  };
+  const auto replica = [this](uint64_t handle, uint64_t of) {
+    wire::RegroupOp op;
+    op.add_results()->set_array(handle);
+    op.mutable_results(0)->set_replica_of(of);
+    arrays_.OnRegroup(op);
+  };
+  drop_first(3);
+  drop_first(1);  // nothing holds its storage any more
+  replica(10, 1);
+  EXPECT_THAT(MessageOf(10), HasSubstr("deleted or donated (handle 1)"));
+  replica(11, 3);
+  EXPECT_EQ(arrays_.Find(11)->devices, fleet_.ListOf(Devices{2}));
+}
+
 TEST_F(SessionArraysTest, AFetchMayNameAShardTwiceAndArraysThatDiffer) {
   Have(1, {0, 1});
   Have(2, {4}, /*element_type=*/5);

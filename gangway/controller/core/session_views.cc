@@ -116,6 +116,7 @@ wire::FailureRef SessionArrays::TakeReplica(uint64_t handle, View& view) const {
   const Array* source = Find(handle);
   if (source == nullptr || source->failure) return CheckUsable(handle);
   for (const Run& run : source->runs) {
+    if (run.count == 0) continue;  // it was dropped, and its storage may be gone
     const std::optional<uint32_t> good = storages_.FirstGood(run);
     if (!good) continue;
     view.shape = source->shape;

@@ -63,13 +63,16 @@ wire::FailureRef Storages::FailureOf(const Run& run) const {
 
 wire::FailureRef Storages::FailureOf(const Storage& storage, const Run& run) {
   if (storage.failure || storage.losses.empty()) return storage.failure;
+  if (run.count == 1) {  // what names shards one by one asks for each of them
+    const auto loss = storage.losses.find(storage.devices->WorkerAt(run.first));
+    return loss == storage.losses.end() ? nullptr : loss->second;
+  }
   wire::FailureRef first;
   uint32_t end = run.first + run.count;
-  for (const Loss& loss : storage.losses) {
-    const std::optional<uint32_t> lost =
-        storage.devices->workers()[loss.part].PositionFrom(run.first);
+  for (const auto& [part, failure] : storage.losses) {
+    const std::optional<uint32_t> lost = storage.devices->workers()[part].PositionFrom(run.first);
     if (!lost || *lost >= end) continue;
-    first = loss.failure;
+    first = failure;
     end = *lost;
   }
   return first;
@@ -117,9 +120,7 @@ void Storages::Lose(size_t owner, const wire::FailureRef& failure,
     for (const StorageId id : storages->second) {
       Storage& storage = storages_.at(id);
       if (storage.producer != Ordinal() && is_pending(storage.producer)) continue;
-      const bool is_lost = std::ranges::any_of(
-          storage.losses, [part = part](const Loss& loss) { return loss.part == part; });
-      if (!is_lost) storage.losses.push_back({part, failure});
+      storage.losses.try_emplace(part, failure);
     }
   }
 }
@@ -152,8 +153,8 @@ void Storages::Erase(StorageId id) {
 
 uint64_t Storages::ShardsLeft(const Storage& storage) {
   uint64_t left = storage.devices->size() - storage.holds.gone_count();
-  for (const Loss& loss : storage.losses) {
-    for (const DeviceList::Range& range : storage.devices->workers()[loss.part].ranges) {
+  for (const auto& [part, failure] : storage.losses) {
+    for (const DeviceList::Range& range : storage.devices->workers()[part].ranges) {
       for (uint32_t i = 0; i < range.count; ++i)
         left -= storage.holds.gone(range.first + i) ? 0 : 1;
     }

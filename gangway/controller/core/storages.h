@@ -93,10 +93,6 @@ class Storages {
   absl::flat_hash_map<SessionId, uint64_t> BytesBySession() const;
 
  private:
-  struct Loss {
-    size_t part = 0;  // index of the worker in DeviceList::workers()
-    wire::FailureRef failure;
-  };
   struct Storage {
     SessionId session;
     ShardHolds holds{0};  // of arrays (OB-1)
@@ -104,7 +100,8 @@ class Storages {
     DeviceListRef devices;
     uint64_t shard_bytes = 0;
     wire::FailureRef failure;  // of all shards
-    std::vector<Loss> losses;  // of single workers
+    // Of single workers, by their index in DeviceList::workers().
+    absl::flat_hash_map<size_t, wire::FailureRef> losses;
     std::vector<std::pair<Run, Waiter>> waiters;
   };
   static wire::FailureRef FailureOf(const Storage& storage, const Run& run);

@@ -45,13 +45,17 @@ void Outbox::SendRelease(uint32_t worker, Ordinal ordinal, OrderPosition positio
   release->add_places(position.number());
 }
 
+bool Outbox::TakesFrees(uint32_t worker) {
+  const wire::IslandItem* latest = LatestFor(worker);
+  return latest != nullptr && latest->has_free() &&
+         latest->free().storages_size() + latest->free().shards_size() < kFreesMax;
+}
+
 // A worker frees the storages of an item before its shards.
 void Outbox::SendFree(const std::vector<uint32_t>& workers, StorageId storage) {
   for (uint32_t worker : workers) {
     if (!fleet_.IsUp(worker)) continue;
-    const wire::IslandItem* latest = LatestFor(worker);
-    if (latest == nullptr || !latest->has_free() || latest->free().shards_size() > 0)
-      Emit(worker, {});
+    if (!TakesFrees(worker) || LatestFor(worker)->free().shards_size() > 0) Emit(worker, {});
     LatestFor(worker)->mutable_free()->add_storages(storage.number());
   }
 }
@@ -59,8 +63,7 @@ void Outbox::SendFree(const std::vector<uint32_t>& workers, StorageId storage) {
 void Outbox::SendFree(const std::vector<uint32_t>& workers, const ShardRange& shards) {
   for (uint32_t worker : workers) {
     if (!fleet_.IsUp(worker)) continue;
-    const wire::IslandItem* latest = LatestFor(worker);
-    if (latest == nullptr || !latest->has_free()) Emit(worker, {});
+    if (!TakesFrees(worker)) Emit(worker, {});
     wire::ShardRun* run = LatestFor(worker)->mutable_free()->add_shards();
     run->set_storage(shards.storage.number());
     run->set_first(shards.first);

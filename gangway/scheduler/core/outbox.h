@@ -40,7 +40,11 @@ class Outbox {
   void TakeInto(Actions& actions);
 
  private:
+  static constexpr int kFreesMax = 4096;  // in one item, which no link cuts into frames
+
   void Emit(uint32_t worker, wire::IslandItem item);
+  // Whether more frees may join the latest item for the worker.
+  bool TakesFrees(uint32_t worker);
   // The latest item for the worker in this step; null: there is none.
   wire::IslandItem* LatestFor(uint32_t worker);
 
