@@ -19,9 +19,12 @@ inline void BeginServing() { internal::serves = World::installed() == nullptr; }
 class ServingForNow {
  public:
   ServingForNow() { BeginServing(); }
-  ~ServingForNow() { internal::serves = false; }
+  ~ServingForNow() { internal::serves = before_; }
   ServingForNow(const ServingForNow&) = delete;
   ServingForNow& operator=(const ServingForNow&) = delete;
+
+ private:
+  const bool before_ = internal::serves;
 };
 
 // Whether the calling thread serves.

@@ -4,7 +4,6 @@
 #include <pthread.h>
 #include <signal.h>
 #include <spdlog/spdlog.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -290,16 +289,6 @@ int RunHeadRole(HeadOptions options, const AccessFiles& files, const std::string
 
 namespace {
 
-// Each simulated worker has a link to its scheduler, a data listener, and links to clients and other workers.
-void RaiseDescriptorLimit() {
-  rlimit limit = {};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
-  limit.rlim_cur = limit.rlim_max;
-  if (setrlimit(RLIMIT_NOFILE, &limit) != 0)
-    spdlog::warn("cannot raise the limit of open files to {}: {}", limit.rlim_max,
-                 std::strerror(errno));
-}
-
 std::string DataListenAddress(const WorkerRoleOptions& options) {
   if (!options.data_listen_address.empty()) return options.data_listen_address;
   return transport::IsLocalAddress(options.control_address) ? "unix-abstract:" : "127.0.0.1:0";
@@ -357,7 +346,6 @@ int RunWorkerRole(const WorkerRoleOptions& given) {
     if (options.simulated == 0) return worker::RunWorker(worker, transport, transport, stop);
     // Each pair of workers would map the other's memory, and the system limits the mappings of a process.
     worker.shared_bytes_max = 0;
-    RaiseDescriptorLimit();
     worker::RunSimulatedWorkers(worker, options.simulated, transport, transport, stop);
   };
   return RunServant("worker", options.access, how, options.connect_limit_s, whom,

@@ -140,8 +140,8 @@ void Handles::Regroup(const std::vector<Client::Regrouped>& results) {
 
 void Handles::Drop(std::span<const ArrayHandle> arrays) {
   if (!submitter_.lost().ok()) return;
-  SendSoon();
   AppendDrop(arrays);
+  SendSoon();  // after that: a timer that fires now would miss it
 }
 
 // Drops in a row are one operation.
@@ -167,7 +167,6 @@ void Handles::AppendDrop(std::span<const ArrayHandle> arrays) {
 // Most arrays lose all their shards at once: then the one drop of their handle says it all.
 void Handles::DropShard(ShardOf shard, uint32_t shard_count) {
   if (!submitter_.lost().ok()) return;
-  SendSoon();
   bool is_last = shard_count == 1;
   if (!is_last) {
     MutexLock lock(mutex_);
@@ -183,6 +182,7 @@ void Handles::DropShard(ShardOf shard, uint32_t shard_count) {
     }
   }
   if (is_last) AppendDrop(std::span<const ArrayHandle>(&shard.array, 1));
+  SendSoon();
 }
 
 void Handles::AppendShardDrops() {

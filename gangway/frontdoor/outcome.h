@@ -27,16 +27,19 @@ class Outcome {
   // One that a callback of `client` sets, at the latest when the client ends.
   explicit Outcome(Client* client) : client_(client) {}
 
-  // The first one counts.
+  // The first one counts. Threads that wait go on before the callbacks run, which may take locks that they hold.
   void Set(const absl::Status& status) GANGWAY_EXCLUDES(mutex_) {
     std::vector<StatusCallback> waiting;
+    std::vector<std::shared_ptr<gangway::Wait>> waits;
     {
       MutexLock lock(mutex_);
       if (status_) return;
       status_ = status;
       waiting.swap(waiting_);
+      waits.swap(waits_);
       set_.NotifyAll();
     }
+    for (const auto& wait : waits) wait->End();
     for (StatusCallback& then : waiting) then(status);
   }
 
@@ -69,8 +72,14 @@ class Outcome {
     const auto deadline = Clock::now() + limit;
     if (client_ != nullptr && !Peek()) {
       const std::shared_ptr<gangway::Wait> wait = client_->NewWait();
-      Then([wait](const absl::Status&) { wait->End(); });
+      {
+        MutexLock lock(mutex_);
+        if (status_) return status_;
+        waits_.push_back(wait);
+      }
       wait->For(limit);
+      MutexLock lock(mutex_);
+      std::erase(waits_, wait);
     }
     MutexLock lock(mutex_);
     set_.WaitUntil(mutex_, deadline, [this]() GANGWAY_NO_ANALYSIS { return status_.has_value(); });
@@ -83,6 +92,7 @@ class Outcome {
   CondVar set_;
   std::optional<absl::Status> status_ GANGWAY_GUARDED_BY(mutex_);
   std::vector<StatusCallback> waiting_ GANGWAY_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<gangway::Wait>> waits_ GANGWAY_GUARDED_BY(mutex_);  // of WaitFor
 };
 
 }  // namespace gangway

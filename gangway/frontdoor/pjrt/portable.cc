@@ -48,10 +48,16 @@ void Portable::Add(uint32_t device, ExecutableHandle executable) {
 }
 
 absl::StatusOr<ExecutableHandle> Portable::For(uint32_t device) {
+  {
+    const MutexLock lock(mutex_);
+    if (const auto found = executables_.find(device); found != executables_.end())
+      return found->second;
+  }
+  // Without the lock: a thread that waits may run a callback that executes the same program.
+  GANGWAY_ASSIGN_OR_RETURN(Compiled compiled, CompileFor(client_, source_, {device}));
   const MutexLock lock(mutex_);
   if (const auto found = executables_.find(device); found != executables_.end())
-    return found->second;
-  GANGWAY_ASSIGN_OR_RETURN(Compiled compiled, CompileFor(client_, source_, {device}));
+    return found->second;  // of another thread; this one is dropped
   return executables_[device] = compiled.Take();
 }
 

@@ -127,10 +127,11 @@ class Accepting final : public IoThread::Watched {
   uint64_t id() const { return id_; }
   int fd() const { return fd_; }
 
-  // Returns when no call of `take` is in progress; none follows. The socket is closed.
-  void Close() GANGWAY_EXCLUDES(mutex_) {
+  // Returns when no call of `take` is in progress; none follows, and the IoThread's interest in the socket is no longer
+  // changed. The socket is open for as long as the result lives.
+  std::unique_ptr<AcceptLoop> Close() GANGWAY_EXCLUDES(mutex_) {
     MutexLock lock(mutex_);
-    loop_ = nullptr;
+    return std::move(loop_);
   }
 
   void OnReady(uint32_t /*epoll_events*/) override { TakeWaiting(/*was_short=*/false); }
@@ -168,8 +169,8 @@ class LocalListener final : public Listener {
 
   ~LocalListener() override {
     if (accepting_ != nullptr) {
+      const std::unique_ptr<AcceptLoop> open = accepting_->Close();
       io_->Forget(accepting_->id(), accepting_->fd());
-      accepting_->Close();
     }
     connections_->Shut(
         absl::CancelledError(absl::StrCat("the listener at ", address_, " was closed")));
