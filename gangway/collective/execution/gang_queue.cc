@@ -54,7 +54,8 @@ std::optional<LeftUpTo> GangQueue::Leave(uint64_t order, Ending ending) {
   if (is_news) to_tell_ = std::max(to_tell_, order);
   if (ending == Ending::kEarly) SetFailed(order);
   left.order = first_ == gangs_.size() ? last_gang_ : gangs_[first_].order - 1;
-  if (SetLeft(left.order)) WakeSenders(std::exchange(left_early_, false) ? nullptr : members.get());
+  if (SetLeft(left.order)) WakeSenders(left_early_ ? nullptr : members.get());
+  if (first_ == gangs_.size()) left_early_ = false;
   left.failed = region_.failed.load(std::memory_order_relaxed);
   // Of its own launch's members here, which has been aborted: one that was about to sleep may have missed that.
   if (ending == Ending::kEarly) FutexWake(region_.pulse);

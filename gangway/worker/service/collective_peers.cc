@@ -125,8 +125,10 @@ void CollectivePeers::Know(const wire::Worker& worker) {
         "collectives of an island with more than ", collective::kWorkersMax, " workers")));
   }
   // Before a member looks where this worker's devices say what they have read.
-  if (const absl::Status reserved = arena_->Reserve(worker.index() + 1); !reserved.ok())
+  if (const absl::Status reserved = arena_->Reserve(worker.index() + 1); !reserved.ok()) {
+    member.worker.set_incarnation(0);  // the next load, which names all members, tries again
     return member.promise->Set(reserved);
+  }
   if (worker.incarnation() == options_.identity.incarnation.number()) {
     return member.promise->Set(
         std::make_shared<collective::Peer>(options_.identity.name, worker.index(), arena_));

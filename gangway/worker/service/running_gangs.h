@@ -31,6 +31,10 @@ class RunningGang {
 class RunningGangs {
  public:
   static constexpr size_t kGangsMax = 16;  // that Look names
+  struct Entry {
+    std::shared_ptr<const RunningGang> gang;
+    std::optional<Clock::time_point> seen;
+  };
 
   void Add(Ordinal ordinal, std::shared_ptr<const RunningGang> gang) GANGWAY_EXCLUDES(mutex_) {
     MutexLock lock(mutex_);
@@ -41,6 +45,12 @@ class RunningGangs {
     MutexLock lock(mutex_);
     auto found = gangs_.extract(ordinal);
     if (!found.empty()) removed = std::move(found.mapped().gang);
+  }
+  // Those that are queued when their worker stops never end, and would keep the worker's parts alive.
+  void Clear() GANGWAY_EXCLUDES(mutex_) {
+    std::map<Ordinal, Entry> dropped;  // destroyed without the lock
+    MutexLock lock(mutex_);
+    dropped.swap(gangs_);
   }
 
   // The members of the oldest gangs that Look has seen for at least `age`.
@@ -63,11 +73,6 @@ class RunningGangs {
   }
 
  private:
-  struct Entry {
-    std::shared_ptr<const RunningGang> gang;
-    std::optional<Clock::time_point> seen;
-  };
-
   Mutex mutex_;
   std::map<Ordinal, Entry> gangs_ GANGWAY_GUARDED_BY(mutex_);
 };

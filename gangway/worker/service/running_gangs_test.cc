@@ -36,6 +36,8 @@ TEST(RunningGangsTest, OnlyOldGangsAreNamedAndNoMoreThanTheOldest) {
   for (uint64_t i = 1; i <= 20; ++i) gangs.Remove(Ordinal(i));
   EXPECT_TRUE(gangs.Look(now + milliseconds(500), age).empty()) << "the last one is young";
   EXPECT_EQ(gangs.Look(now + age, age).size(), 2u);
+  gangs.Clear();
+  EXPECT_TRUE(gangs.Look(now + age, age).empty());
 }
 
 }  // namespace

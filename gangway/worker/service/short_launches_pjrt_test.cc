@@ -38,6 +38,24 @@ device::TestProgram Loop() {
   })");
 }
 
+// Works in one of its branches only.
+device::TestProgram Branches() {
+  return device::Mlir(R"(func.func public @main(%x: tensor<4xf32>) -> tensor<4xf32> {
+    %zero = stablehlo.constant dense<0.0> : tensor<f32>
+    %sum = stablehlo.reduce(%x init: %zero) applies stablehlo.add across dimensions = [0]
+        : (tensor<4xf32>, tensor<f32>) -> tensor<f32>
+    %more = stablehlo.compare GT, %sum, %zero : (tensor<f32>, tensor<f32>) -> tensor<i1>
+    %y = "stablehlo.if"(%more) ({
+      %tanh = stablehlo.tanh %x : tensor<4xf32>
+      %sine = stablehlo.sine %tanh : tensor<4xf32>
+      stablehlo.return %sine : tensor<4xf32>
+    }, {
+      stablehlo.return %x : tensor<4xf32>
+    }) : (tensor<i1>) -> tensor<4xf32>
+    return %y : tensor<4xf32>
+  })");
+}
+
 // What the executes of a runtime share.
 struct Executes {
   std::atomic<int> stall_ms = 0;  // the next one takes so long
@@ -191,9 +209,10 @@ TEST_F(ShortLaunchesTest, InSteadyStateTheLoopExecutesThem) {
   EXPECT_THAT(AsFloats(ReceiveFetch(next_, 1).bytes[0]), ElementsAre(2, 3, 4, 5));
 }
 
-TEST_F(ShortLaunchesTest, AProgramWithALoopRunsOnItsDevicesThread) {
-  EXPECT_TRUE(device::MayLoop(Compile(Loop())));
-  EXPECT_FALSE(device::MayLoop(Compile(device::UnaryProgram())));
+TEST_F(ShortLaunchesTest, AProgramWithALoopOrBranchesRunsOnItsDevicesThread) {
+  EXPECT_TRUE(device::MayVaryInTime(Compile(Loop())));
+  EXPECT_TRUE(device::MayVaryInTime(Compile(Branches())));
+  EXPECT_FALSE(device::MayVaryInTime(Compile(device::UnaryProgram())));
   CompileAndLoad(Loop());
   Call(kRuns);
   EXPECT_EQ(executes_.on_loop, 0);

@@ -32,7 +32,7 @@ absl::StatusOr<std::shared_ptr<const collective::Plan>> TakePlan(LoadExecutable&
 // say.
 bool MayRunOnLoop(const LoadExecutable& load, const device::Capabilities& runtime) {
   return runtime.executes_inline && !runtime.execute_waits_for_arguments && !load.has_collectives &&
-         !load.calls_host && !device::MayLoop(load.serialized);
+         !load.calls_host && !device::MayVaryInTime(load.serialized);
 }
 
 // For traces.

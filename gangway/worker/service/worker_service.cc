@@ -435,6 +435,7 @@ absl::Status WorkerService::Shutdown(std::chrono::milliseconds limit) {
   }
   loader_->Stop();
   loop_->Stop();
+  running_->Clear();
   core_.Clear();
   if (callbacks_->WaitIdle(deadline)) return absl::OkStatus();
   return absl::DeadlineExceededError(absl::StrCat("The device runtime of ", options_.identity.name,
