@@ -184,17 +184,21 @@ def test_a_forked_child_does_not_end_the_cluster_of_its_parent(
     made = cluster()
     folder = pathlib.Path(made.tls).parent
     wait, wake = os.pipe()
+    looked, look = os.pipe()
     child = os.fork()
     if not child:
         try:
             os.close(wake)
             made.down()
             gone = bool(without_ray.ends) or not folder.exists()
+            os.close(look)
             os.read(wait, 1)  # it lives until its parent's cluster has ended
             os._exit(1 if gone else 0)
         finally:
             os._exit(2)
     os.close(wait)
+    os.close(look)
+    os.read(looked, 1)  # until the child has looked
     made.down()
     assert without_ray.ends == ["end"] and not folder.exists()
     os.close(wake)
