@@ -187,6 +187,17 @@ def test_a_header_is_checked_through_a_source(tree: Tree) -> None:
     assert tree.check()[1] == [USES_A]
 
 
+def test_the_tests_of_a_large_change_are_left_to_all(tree: Tree) -> None:
+    tree.merge()
+    tree.write(ALONE, "int C() { return 3; }\n")
+    tree.write("gangway/alone_test.cc", "int T();\n")
+    tree.build()
+    status, checked, output = tree.check("--large", "1")
+    assert (status, checked) == (0, [ALONE])
+    assert "a large change, whose 1 tests --all checks" in output
+    assert tree.check("--large", "2")[1] == ["gangway/alone_test.cc"]
+
+
 def test_where_the_merged_state_is_unknown_every_source_is_checked(tree: Tree) -> None:
     tree.write("tools/versions/clang_tidy_base.txt", "0123456789012345678901234567890123456789\n")
     assert tree.check()[1] == [ALONE, USES_A]
