@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
+
 #include "gangway/controller/core/controller_test_util.h"
 #include "gangway/wire/collective_limits.h"
 #include "gangway/wire/failure.h"
@@ -63,7 +65,7 @@ TEST_F(ControllerTest, NamesThatAProgramChoseAreEscaped) {
   FromCompiler compiled;
   compiled.result.set_request(requests_.at(0).request());
   compiled.result.mutable_info()->set_name("jit_f\n\x1b[2J");
-  compiled.result.mutable_info()->set_source(std::string(9999, 'y') + ".py:1");
+  compiled.result.mutable_info()->set_source(absl::StrCat(std::string(9999, 'y'), ".py:1"));
   Step(std::move(compiled));
   EXPECT_EQ(CompiledEvents(5).at(0).info().name(), "jit_f\\n\\x1b[2J");
   ASSERT_EQ(items_.size(), 1u);
