@@ -46,7 +46,7 @@ class CopyTask final : public NodeTask {
   CopyTask(std::shared_ptr<const TaskEnvironment> environment, Ordinal ordinal,
            device::Backend* backend, TransferPlane* plane, Parts parts);
 
-  void NamePeers(std::vector<wire::Worker> peers) override { peers_ = std::move(peers); }
+  void NamePeers(std::vector<wire::Worker>&& peers) override { peers_ = std::move(peers); }
   void Enqueue() override;
   // Ends the transfers to and from other workers.
   void Cancel(const wire::Failure& why) override;
