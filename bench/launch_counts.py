@@ -72,13 +72,13 @@ def traffic(script: Sequence[int], head: Mapping[str, int]) -> tuple[ByRole, ByR
     """Frames and their bytes, by role and direction, since the processes began. `script`: of its answer; `head`: the
     cluster's counters.
     """
-    frames = {
+    frames: ByRole = {
         "script sent": script[0],
         "script received": script[2],
         "head sent": head["head_frames_sent"],
         "head received": head["head_frames_received"],
     }
-    sizes = {
+    sizes: ByRole = {
         "script sent": script[1],
         "script received": script[3],
         "head sent": head["head_frame_bytes_sent"],
