@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Iterator
 
 import pytest
-from harness import NATIVE_PROGRAMS, PATIENCE, Cluster, wait_for
+from harness import GANGWAY, NATIVE_PROGRAMS, PATIENCE, Cluster, wait_for
 
 WORKERS, DEVICES = 64, 4
 SHARED = WORKERS - 1  # workers of the first process; the last worker has one of its own
@@ -19,12 +19,16 @@ SHARED = WORKERS - 1  # workers of the first process; the last worker has one of
 THREADS_AT_FIRST: list[str] = []
 
 
+def threads_of(pid: int) -> list[str]:
+    tasks = pathlib.Path(f"/proc/{pid}/task")
+    return [(task / "comm").read_text().strip() for task in tasks.glob("*")]
+
+
 @pytest.fixture(scope="module")
 def simulated() -> Iterator[Cluster]:
     cluster = Cluster(1, WORKERS, DEVICES, "--simulate", str(SHARED))
     cluster.start()
-    tasks = pathlib.Path(f"/proc/{cluster.workers()[0]['pid']}/task")
-    THREADS_AT_FIRST[:] = [(task / "comm").read_text().strip() for task in tasks.glob("*")]
+    THREADS_AT_FIRST[:] = threads_of(cluster.workers()[0]["pid"])
     yield cluster
     cluster.stop()
 
@@ -117,6 +121,16 @@ def test_more_workers_than_the_cluster_declares_are_refused_by_name(simulated: C
     assert refused.returncode != 0
     assert f"island0/worker{WORKERS} " in refused.stderr, refused.stderr
     assert {worker["state"] for worker in simulated.workers()} == {"up"}
+
+
+def test_workers_that_wait_for_their_scheduler_end_when_they_are_told(simulated: Cluster) -> None:
+    token = next(simulated.folder.glob("*worker*token*"))
+    control = f"unix:{simulated.folder}/nobody.sock"
+    command = ["worker", "--control", control, "--devices", "1", "--token-file", str(token)]
+    with subprocess.Popen([str(GANGWAY), *command, "--simulate", "3"]) as waiting:
+        wait_for("their loop", lambda: "workers" in threads_of(waiting.pid), 10 * PATIENCE)
+        waiting.terminate()
+        waiting.wait(5 * PATIENCE)  # of 30 s that it would wait for a scheduler
 
 
 def test_real_and_simulated_devices_exclude_each_other(simulated: Cluster) -> None:

@@ -3,11 +3,13 @@
 #ifndef GANGWAY_WORKER_SERVICE_SHARED_BY_WORKERS_H_
 #define GANGWAY_WORKER_SERVICE_SHARED_BY_WORKERS_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <unordered_map>
 #include <utility>
 
+#include "gangway/base/clock.h"
 #include "gangway/base/executor.h"
 #include "gangway/base/mutex.h"
 #include "gangway/collective/execution/arena.h"
@@ -44,6 +46,7 @@ struct SharedByWorkers {
   EventLoop transfers{"transfers"};  // and what streams bring for collectives
   DevicePool devices;
   ArenaDirectory arenas;
+  std::atomic<Clock::rep> loop_runs_since = 0;  // WorkerService::LoopRunsSince of them all
 };
 
 }  // namespace gangway::worker

@@ -1,6 +1,7 @@
 // Tests which launches a real worker's loop runs by itself, on the XLA CPU plugin.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <atomic>
 #include <string>
 #include <thread>
@@ -150,7 +151,8 @@ class ShortLaunchesTest : public WorkerHarness {
             return std::make_unique<SlowBackend>(*std::move(real), executes_);
           },
           {.heartbeat_interval = std::chrono::milliseconds(50),
-           .stuck_after = std::chrono::milliseconds(200)});
+           .stuck_after = std::chrono::milliseconds(200),
+           .loop_runs_max = loop_runs_max_});
     OpenStream();
   }
 
@@ -194,8 +196,14 @@ class ShortLaunchesTest : public WorkerHarness {
     return false;
   }
 
+  std::chrono::milliseconds loop_runs_max_{10'000};
   Executes executes_;
   uint64_t next_ = 1;
+};
+
+class HeldLoopTest : public ShortLaunchesTest {
+ protected:
+  HeldLoopTest() { loop_runs_max_ = std::chrono::milliseconds(300); }
 };
 
 TEST_F(ShortLaunchesTest, InSteadyStateTheLoopExecutesThem) {
@@ -231,6 +239,22 @@ TEST_F(ShortLaunchesTest, ASurpriseIsReportedAsStuckAndTheNextRunIsNotTheLoops) 
   const int before = executes_.elsewhere;
   Call(1);
   EXPECT_EQ(executes_.elsewhere, before + 1);
+}
+
+// The loop hears nothing meant for others as long as it runs a program, so the worker ends, and says why.
+TEST_F(HeldLoopTest, AProgramThatHoldsTheLoopEndsTheWorker_TM1) {
+  CompileAndLoad(device::UnaryProgram());
+  ASSERT_TRUE(GetsShort());
+  executes_.stall_ms = 1'000;
+  Launch();
+  EXPECT_TRUE(control_inbox_.Until([](wire::Frame& frame) {
+    const auto& reports = frame.report_batch().reports();
+    return std::ranges::any_of(reports, [](const wire::Report& report) {
+      return report.ending().worker() == "island0/worker0" &&
+             report.ending().message().find("has held the worker's event loop for 300 ms") !=
+                 std::string::npos;
+    });
+  }));
 }
 
 }  // namespace

@@ -263,7 +263,10 @@ class Beats {
     if (auto standing = service_.StandingGang(now, kStandingMax))
       return EndFor(*standing, link_, stop_);
     if (auto request = service_.EndRequest()) return EndFor(*request, link_, stop_);
-    if (service_.LoopRunsProgram()) link_.Heard();
+    if (const auto since = service_.LoopRunsSince()) {
+      if (now - *since >= options_.loop_runs_max) return EndFor(LoopHeld(), link_, stop_);
+      link_.Heard();
+    }
     link_.CheckSilence(options_.scheduler_silence_max, options_.scheduler_address);
     const std::vector<DeviceThread::Call> calls = service_.Calls();
     link_.Send(MakeBeat(now, calls));
@@ -278,6 +281,17 @@ class Beats {
     leaving.mutable_report_batch()->add_reports()->mutable_leaving();
     link_.Send(std::move(leaving));
     leave_by_ = now + options_.leave_limit;
+  }
+
+  // Neither the scheduler's messages nor other sessions' work reach a loop that does not return.
+  wire::Failure LoopHeld() const {
+    wire::Failure failure = wire::MakeFailure(
+        absl::StatusCode::kDeadlineExceeded,
+        absl::StrCat("a program that was known to be short has held the worker's event loop for ",
+                     options_.loop_runs_max.count(), " ms"),
+        "This is a bug of Gangway: report it with the program.");
+    failure.set_worker(absl::StrCat("island", options_.island, "/worker", options_.index));
+    return failure;
   }
 
   wire::Frame MakeBeat(Clock::time_point now, const std::vector<DeviceThread::Call>& calls) {
@@ -338,7 +352,7 @@ ServiceOptions MakeServiceOptions(const WorkerOptions& options, const device::Ba
 
 absl::StatusOr<std::shared_ptr<transport::Link>> ConnectScheduler(
     const WorkerOptions& options, transport::Transport& control,
-    const transport::LinkEvents& events, StopFlag& stop) {
+    const transport::LinkEvents& events, StopFlag& stop, StopFlag& process) {
   auto deadline = Clock::now() + options.connect_limit;
   while (true) {
     auto link = control.Connect(options.scheduler_address, transport::JoinPieces(events),
@@ -347,7 +361,8 @@ absl::StatusOr<std::shared_ptr<transport::Link>> ConnectScheduler(
       GANGWAY_RETURN_IF_ERROR(transport::CheckControls((*link)->peer(), options.scheduler_address));
     if (link.ok() || Clock::now() >= deadline) return link;
     // The scheduler may still be starting.
-    if (stop.WaitFor(std::chrono::milliseconds(100)) || stop.leaving())
+    if (stop.WaitFor(std::chrono::milliseconds(100)) || stop.leaving() || process.leaving() ||
+        process.WaitFor(std::chrono::milliseconds(0)))
       return absl::CancelledError("The worker was told to end.");
   }
 }
@@ -368,8 +383,8 @@ class WorkerLife {
                  [this](wire::Frame frame) { link_.Send(std::move(frame)); }),
         beats_(options_, service_, link_, stop_) {}
 
-  // An error is in `stop`.
-  void Register(transport::Transport& control, transport::Transport& data) {
+  // An error is in `stop`. `process`: the flag of the process, which may be that of this worker.
+  void Register(transport::Transport& control, transport::Transport& data, StopFlag& process) {
     auto listener = data.Listen(options_.data_listen_address,
                                 [this](std::shared_ptr<transport::Link> accepted) {
                                   return service_.AcceptData(std::move(accepted));
@@ -377,7 +392,7 @@ class WorkerLife {
                                 {.queue_bytes_max = kDataQueueBytes});
     if (!listener.ok()) return stop_.Stop(listener.status());
     listener_ = *std::move(listener);
-    auto connected = ConnectScheduler(options_, control, ControlEvents(), stop_);
+    auto connected = ConnectScheduler(options_, control, ControlEvents(), stop_, process);
     if (!connected.ok()) return stop_.Stop(connected.status());
     link_.Set(*std::move(connected),
               MakeHello(options_, service_options_, *backend_, listener_->address(),
@@ -400,7 +415,7 @@ class WorkerLife {
     absl::Status reason = stop_.reason();
     if (!reason.ok()) spdlog::error("{} ends: {}", name(), std::string(reason.message()));
     Close();
-    const bool is_hopeless = service_.EndRequest().has_value() ||
+    const bool is_hopeless = service_.EndRequest().has_value() || service_.LoopRunsSince() ||
                              service_.StandingGang(Clock::now(), kStandingMax).has_value();
     const auto limit = is_hopeless ? std::chrono::milliseconds(0) : kShutdownLimit;
     if (absl::Status ended = service_.Shutdown(limit); !ended.ok()) {
@@ -535,7 +550,7 @@ absl::Status RunWorker(const WorkerOptions& options, transport::Transport& contr
   if (options.heap_bytes_max > 0) LimitHeap(options.heap_bytes_max);
   GANGWAY_ASSIGN_OR_RETURN(std::unique_ptr<device::Backend> backend, OpenBackend(options));
   WorkerLife worker(options, std::move(backend), data, stop, /*shared=*/nullptr);
-  worker.Register(control, data);
+  worker.Register(control, data, stop);
   while (!stop.WaitFor(options.heartbeat_interval)) worker.Beat(Clock::now());
   return worker.End();
 }
@@ -547,9 +562,9 @@ void RunSimulatedWorkers(const WorkerOptions& first, uint32_t count, transport::
                              DevicePool(std::max(2U, std::thread::hardware_concurrency() / 2))};
   std::vector<std::unique_ptr<SimulatedWorker>> workers;
   auto last_beat = Clock::now();
-  for (uint32_t i = 0; i < count && !stop.leaving() && stop.reason().ok(); ++i) {
+  for (uint32_t i = 0; i < count && !stop.leaving() && !stop.WaitFor({}); ++i) {
     workers.push_back(std::make_unique<SimulatedWorker>(first, i, data, &shared));
-    workers.back()->life.Register(control, data);
+    workers.back()->life.Register(control, data, stop);
     if (Clock::now() - last_beat < first.heartbeat_interval) continue;
     BeatAll(workers, stop);  // so that those that are registered are not silent
     last_beat = Clock::now();

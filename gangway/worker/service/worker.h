@@ -59,6 +59,8 @@ struct WorkerOptions {
   std::chrono::milliseconds scheduler_silence_max{10'000};
   std::chrono::milliseconds stuck_after{3'000};   // in one device-runtime call: reported as stuck
   std::chrono::milliseconds leave_limit{30'000};  // to finish existing work when told to leave
+  std::chrono::milliseconds loop_runs_max{
+      10'000};  // of a program on the event loop; then the worker ends
   std::chrono::milliseconds wait_limit{
       600'000};  // of a device thread, for the results of an earlier program
   std::chrono::milliseconds transfer_silence_max{10'000};  // of a worker that takes part in a copy

@@ -334,9 +334,9 @@ void WorkerService::Do(Run& action) {
   if (task == nullptr) return;
   task->SetPlace(action.place);
   short_launches_.BeginRound(loop_->round());
-  loop_runs_ = true;
+  *loop_runs_since_ = Clock::now().time_since_epoch().count();
   const bool has_run = task->RunHere(short_launches_);
-  loop_runs_ = false;
+  *loop_runs_since_ = 0;
   if (!has_run) task->Enqueue();
 }
 
@@ -406,6 +406,12 @@ void WorkerService::Do(ReportUsage& action) {
 
 void WorkerService::Do(Complain& action) {
   spdlog::warn("{}: {}", options_.identity.name, action.text);
+}
+
+std::optional<Clock::time_point> WorkerService::LoopRunsSince() const {
+  const Clock::rep since = *loop_runs_since_;
+  if (since == 0) return std::nullopt;
+  return Clock::time_point(Clock::duration(since));
 }
 
 std::vector<DeviceThread::Call> WorkerService::Calls() const {

@@ -93,8 +93,8 @@ class WorkerService {
   // For the registration: where this worker takes the collectives' memory of others.
   const wire::DescriptorSocket& collectives_socket() const { return peers_.socket(); }
 
-  // Whether the loop runs a program, and so can hear nothing. Any thread.
-  bool LoopRunsProgram() const { return loop_runs_; }
+  // Since when the loop runs a program, and so can hear nothing. Any thread.
+  std::optional<Clock::time_point> LoopRunsSince() const;
   // The current call for each device into the device runtime. Any thread.
   std::vector<DeviceThread::Call> Calls() const;
   // One host callback per local device that waits for one. Any thread.
@@ -190,7 +190,10 @@ class WorkerService {
   std::unordered_map<ExecutableId, KnownPlaces> places_;  // of programs that were launched
   bool leaving_ = false;                                  // the controller sends no new work
   ShortLaunches short_launches_;
-  std::atomic<bool> loop_runs_ = false;
+  std::atomic<Clock::rep> own_loop_runs_since_ = 0;
+  // Since the epoch of Clock; 0: the loop runs none.
+  std::atomic<Clock::rep>* const loop_runs_since_ =
+      options_.shared == nullptr ? &own_loop_runs_since_ : &options_.shared->loop_runs_since;
   bool stepping_ = false;                 // in Step
   std::vector<NodeEnded> ended_in_step_;  // by the loop itself
   mutable Mutex end_mutex_;
