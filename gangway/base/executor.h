@@ -58,9 +58,9 @@ class EventLoop final : public Executor {
   // Made by the first call, with the errors of Poller::Create. It may outlive the loop, and then calls nothing.
   absl::StatusOr<std::shared_ptr<Poller>> poller() GANGWAY_EXCLUDES(mutex_);
 
-  // Waits until `wait` has ended, at most until `deadline`; whether it has ended. The calling thread may lead the loop
-  // meanwhile, and then looks for a moment before it sleeps (look.h). Without a poller, and after the loop has stopped,
-  // it only sleeps. Returns at once on this loop's thread, which would wait for itself.
+  // Waits until `wait` has ended, at most until `deadline`; whether it has ended. While it waits, the calling thread
+  // may lead the loop, and then looks for a moment before it sleeps (look.h). Without a poller, or once the loop has
+  // stopped, it only sleeps. Returns at once on this loop's thread, which would wait for itself.
   bool Await(const std::shared_ptr<LoopWait>& wait, Clock::time_point deadline)
       GANGWAY_EXCLUDES(mutex_);
 

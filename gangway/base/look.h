@@ -1,5 +1,5 @@
 // Look: a moment in which a thread that is about to sleep tries again instead, since to wake it takes as long as a
-// short call. It gives its core to other threads meanwhile. After a look in vain, or one that lost its core, a growing
+// short call. Between the tries, other threads get its core. After a look in vain, or one that lost its core, a growing
 // number of the thread's next looks is left out, so that a busy host and a thread that waits long pay nothing.
 //
 // Threading: one thread.
@@ -15,22 +15,37 @@
 
 namespace gangway {
 
+// How many of its next tries a thread leaves out: none after one that was worth it, twice as many after each in vain.
+class VainTries {
+ public:
+  // Whether this try is left out.
+  bool LeavesOut() {
+    if (++left_out_ < 1 << vain_) return true;
+    left_out_ = 0;
+    return false;
+  }
+  void Note(bool was_worth_it) { vain_ = was_worth_it ? 0 : std::min(vain_ + 1, kVainMax); }
+
+ private:
+  static constexpr int kVainMax = 6;
+
+  int vain_ = 0;      // in a row
+  int left_out_ = 0;  // since the last
+};
+
 class Look {
  public:
   static constexpr std::chrono::microseconds kMax{100};
 
   // Begins a look, or leaves it out.
   Look() {
-    if (++left_out_ < 1 << vain_) return;
-    left_out_ = 0;
-    until_ = Clock::now() + kMax;
+    if (!tries_.LeavesOut()) until_ = Clock::now() + kMax;
   }
   Look(const Look&) = delete;
   Look& operator=(const Look&) = delete;
   ~Look() {
     if (until_ == Clock::time_point()) return;
-    const bool in_time = found_ && Clock::now() < until_;
-    vain_ = in_time ? 0 : std::min(vain_ + 1, kVainMax);
+    tries_.Note(found_ && Clock::now() < until_);
   }
 
   // Lets other threads run; whether to try again.
@@ -44,10 +59,7 @@ class Look {
   void Found() { found_ = true; }
 
  private:
-  static constexpr int kVainMax = 6;
-
-  static inline thread_local constinit int vain_ = 0;      // in a row
-  static inline thread_local constinit int left_out_ = 0;  // since the last
+  static inline thread_local constinit VainTries tries_;
 
   Clock::time_point until_;  // zero: left out
   bool over_ = false;

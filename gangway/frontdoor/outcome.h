@@ -2,7 +2,7 @@
 // any number of others. Shared with the callback of the client library that sets it.
 //
 // Threading: thread-safe. Callbacks run on the thread that sets the outcome, or at once on the caller's; no lock is
-// held while they run. A thread that waits may run the client's callbacks meanwhile (gangway::Wait): it holds no lock
+// held while they run. While a thread waits, it may run the client's callbacks (gangway::Wait): it must hold no lock
 // that one of these takes.
 #ifndef GANGWAY_FRONTDOOR_OUTCOME_H_
 #define GANGWAY_FRONTDOOR_OUTCOME_H_

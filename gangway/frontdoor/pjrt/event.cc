@@ -1,11 +1,13 @@
 // Implementation of event.h.
 #include "gangway/frontdoor/pjrt/event.h"
 
-#include <algorithm>
+#include <dlfcn.h>
+
 #include <chrono>
 #include <optional>
 #include <utility>
 
+#include "gangway/base/look.h"
 #include "gangway/base/status.h"
 #include "gangway/frontdoor/pjrt/error.h"
 
@@ -15,11 +17,9 @@ namespace {
 constexpr char kEvent[] = "the event";
 
 constexpr std::chrono::milliseconds kLookMax{1};
-constexpr int kVainLooksMax = 6;
 
 thread_local bool is_subscribing = false, is_in_callback = false;
-thread_local int vain_looks = 0;      // in a row; at most kVainLooksMax
-thread_local int looks_left_out = 0;  // since the last
+thread_local VainTries leads;  // of LookFor
 
 // Sets a flag of this thread for a scope.
 class Flagged {
@@ -33,6 +33,14 @@ class Flagged {
   bool& flag_;
   const bool before_;
 };
+
+// Whether this thread holds Python's lock, if the process is Python's. A callback that such a thread runs may want a
+// lock of another thread, which waits for Python's.
+bool HoldsPythonsLock() {
+  using Check = int (*)();
+  static const auto check = reinterpret_cast<Check>(dlsym(RTLD_DEFAULT, "PyGILState_Check"));
+  return check != nullptr && check() == 1;
+}
 
 // In a callback.
 absl::Status Seen(const Outcome& outcome) {
@@ -48,9 +56,13 @@ bool IsInCallback() { return is_in_callback; }
 
 void LookFor(Outcome& outcome) {
   if (is_in_callback || outcome.Peek()) return;
-  if (++looks_left_out < 1 << vain_looks) return;
-  looks_left_out = 0;
-  vain_looks = outcome.WaitFor(kLookMax) ? 0 : std::min(vain_looks + 1, kVainLooksMax);
+  if (HoldsPythonsLock()) {
+    Look look;
+    while (!outcome.Peek() && look.Again()) continue;
+    if (outcome.Peek()) look.Found();
+    return;
+  }
+  if (!leads.LeavesOut()) leads.Note(outcome.WaitFor(kLookMax).has_value());
 }
 
 absl::Status WaitFor(Outcome& outcome) { return is_in_callback ? Seen(outcome) : outcome.Wait(); }

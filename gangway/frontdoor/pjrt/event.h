@@ -1,7 +1,7 @@
 // Events of the C API: what a caller asks, awaits or subscribes to about something that the cluster has been asked for.
 //
 // Threading: any thread. Callbacks run on the client library's loop, where they cannot wait, or at once on the caller's
-// thread. A thread that waits, or looks for an outcome, stands in for the loop's thread meanwhile (gangway::Wait): the
+// thread. While a thread waits, or looks for an outcome, it stands in for the loop's thread (gangway::Wait): the
 // callbacks of others then run on it. XLA's own plugin also runs callbacks inside of other calls.
 #ifndef GANGWAY_FRONTDOOR_PJRT_EVENT_H_
 #define GANGWAY_FRONTDOOR_PJRT_EVENT_H_
@@ -30,8 +30,8 @@ bool IsInCallback();
 
 // For a caller that is about to wait in itself, for a callback: gives the outcome a moment to come, 1 ms, in which this
 // thread reads the session's answers, so that a short call wakes it alone. Not longer, since a caller may only want to
-// know whether the outcome is set, and may hold what a callback waits for, such as Python's lock. After a look in vain,
-// a growing number of this thread's looks is left out. Returns at once in a callback.
+// know whether the outcome is set; and a thread that holds Python's lock, which callbacks wait for, reads none. After a
+// look in vain, a growing number of this thread's looks is left out. Returns at once in a callback.
 void LookFor(Outcome& outcome);
 
 // Waits for the outcome. FAILED_PRECONDITION, at once: it is not set, and this is such a callback.

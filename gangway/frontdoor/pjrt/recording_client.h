@@ -84,7 +84,15 @@ class RecordingClient final : public Client {
     sink.on_done(Unknown());
   }
   void SendNow() override {}
-  std::shared_ptr<Wait> NewWait() override { return nullptr; }  // all operations end at once
+  // All operations end at once, so none is waited for.
+  std::shared_ptr<Wait> NewWait() override {
+    class NoWait final : public Wait {
+      void End() override {}
+      bool For(std::chrono::nanoseconds) override { return false; }
+    };
+    lines_.emplace_back("wait");
+    return std::make_shared<NoWait>();
+  }
   void Await(std::span<const ArrayHandle>, StatusCallback done) override { done(absl::OkStatus()); }
   void Delete(std::span<const ArrayHandle>) override {}
   void Poison(std::span<const ArrayHandle>, const Status&) override {}
