@@ -246,13 +246,16 @@ def latency_file() -> str:
 
 
 def lasting_descriptors(pid: int) -> set[int]:
-    """The numbers of a process's descriptors, but for the one of its latency request, which comes and goes."""
-    found = set()
+    """The numbers of a process's descriptors, but for the one of its latency request, which comes and goes. Of a
+    socket that has two, as a link to a TCP port has, which the port's limits watch, one is named.
+    """
+    found: dict[str, int] = {}
     for entry in pathlib.Path(f"/proc/{pid}/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):  # it was closed since
-            if os.readlink(entry) != latency_file():
-                found.add(int(entry.name))
-    return found
+            target = os.readlink(entry)
+            if target != latency_file():
+                found[target if target.startswith("socket:") else entry.name] = int(entry.name)
+    return set(found.values())
 
 
 def holds_latency_request(pid: int) -> bool:

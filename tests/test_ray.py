@@ -410,7 +410,8 @@ def test_a_killed_owner_or_guard_ends_the_command(victim: str) -> None:
 
 FORKING = """
 import os, sys, time, gangway.ray
-print(gangway.ray._hold_folder({})[1])
+guarded, folder = gangway.ray._hold_folder({})
+print(folder)
 print(os.fork() or time.sleep(100), flush=True)
 time.sleep(100)
 """
