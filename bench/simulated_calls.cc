@@ -32,6 +32,7 @@ using gangway::Status;
 
 constexpr int kAwaited = 16;  // calls from one wait for a result to the next
 constexpr std::chrono::milliseconds kAgain{5};
+constexpr int kTriesMax = 6000;  // half a minute
 
 // A word on each device, which goes to the next device if `communicates`.
 std::string Program(size_t devices, bool communicates) {
@@ -137,13 +138,14 @@ class Caller {
   std::string Again() {
     Step& step = StepOf(false);
     if (!step.refused.empty()) return step.refused;
-    while (true) {
+    for (int tries = 0; tries < kTriesMax; ++tries) {
       client_.Drop(std::array{step.last});
       step.last = Put(devices_);
       Next(step);
       if (AwaitAll({step.last}).ok()) return "";
       std::this_thread::sleep_for(kAgain);
     }
+    return "no gang succeeded after the loss";
   }
 
   Client& client_;

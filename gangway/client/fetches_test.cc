@@ -77,7 +77,7 @@ TEST_F(FetchesTest, AFetchEndsWithItsLastShard) {
 
 TEST_F(FetchesTest, FetchesFromOneWorkerJoinAndOthersDoNot) {
   std::shared_ptr<Fetched> first, second, other, alone;
-  session_.OnLoop([&] {  // which sends nothing meanwhile
+  session_.OnLoop([&] {  // the loop sends nothing during this
     session_.link->queued = 1;
     first = Fetch(1, {0}, /*may_join=*/true);
     second = Fetch(2, {0}, /*may_join=*/true);

@@ -121,19 +121,29 @@ void Handles::Copy(std::span<const ArrayHandle> sources, std::span<const ArrayHa
 
 void Handles::Regroup(const std::vector<Client::Regrouped>& results) {
   const Submitter::Sending sending(submitter_);
+  // Before the append: once it is appended, another thread may drop the sources.
+  const std::vector<std::pair<ArrayHandle, Devices>> placements = PlacementsOf(results);
   const absl::Status appended = submitter_.Append(
       0, nullptr, [&](wire::Op& op) { FillRegroup(results, *op.mutable_regroup()); });
   if (!appended.ok()) return;
   MutexLock lock(mutex_);
+  for (const auto& [array, devices] : placements) arrays_[array] = devices;
+}
+
+std::vector<std::pair<ArrayHandle, Devices>> Handles::PlacementsOf(
+    const std::vector<Client::Regrouped>& results) const {
+  std::vector<std::pair<ArrayHandle, Devices>> placements;
+  MutexLock lock(mutex_);
   for (const Client::Regrouped& result : results) {
+    if (result.replica_of != 0) continue;
     auto placement = std::make_shared<std::vector<uint32_t>>();
     for (const ShardOf& shard : result.shards) {
       if (const auto device = DeviceOf(shard)) placement->push_back(*device);
     }
-    // The controller chooses the replica: a fetch of it may come from any worker.
-    if (placement->size() == result.shards.size() && result.replica_of == 0)
-      arrays_[result.array] = std::move(placement);
+    if (placement->size() == result.shards.size())
+      placements.emplace_back(result.array, std::move(placement));
   }
+  return placements;
 }
 
 // --- Drops ---

@@ -71,6 +71,10 @@ class Handles {
   void AppendDrop(std::span<const ArrayHandle> arrays) GANGWAY_EXCLUDES(mutex_);
   void AppendShardDrops() GANGWAY_EXCLUDES(mutex_);
   std::optional<uint32_t> DeviceOf(ShardOf shard) const GANGWAY_REQUIRES(mutex_);
+  // Where the shards of the new arrays are. Leaves out those of which that is not known here: the controller chooses a
+  // replica, which any worker may send.
+  std::vector<std::pair<ArrayHandle, Devices>> PlacementsOf(
+      const std::vector<Client::Regrouped>& results) const GANGWAY_EXCLUDES(mutex_);
 
   EventLoop* const loop_;
   Submitter& submitter_;

@@ -76,7 +76,7 @@ TEST_F(HandlesTest, DropsInARowAreOneOperation) {
 }
 
 TEST_F(HandlesTest, TheLastShardTakesTheHandleWithIt) {
-  session_.OnLoop([&] {  // whose timers wait meanwhile
+  session_.OnLoop([&] {  // the loop's timers wait during this
     handles_.DropShard({1, 0}, 2);
     handles_.DropShard({1, 1}, 2);
     handles_.DropShard({2, 0}, 1);

@@ -49,7 +49,7 @@ class HostCallbacks {
   // itself are not known to belong to it.
   static uint32_t Depth();
 
-  // The calling thread runs something else meanwhile, which belongs to no callback.
+  // While this exists, what the calling thread runs belongs to no callback.
   class Outside {
    public:
     Outside();

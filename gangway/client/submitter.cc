@@ -262,7 +262,7 @@ void Submitter::OnProgress(const wire::Progress& progress) {
   if (progress.ended() <= ended_.load(std::memory_order_relaxed)) return;
   ended_.store(progress.ended(), std::memory_order_relaxed);
   if (options_.reports_ends) {
-    MutexLock lock(mutex_);  // so that no operation begins meanwhile
+    MutexLock lock(mutex_);  // so that no operation begins during this
     options_.activity->SetBusy(pending() != 0);
   }
   TellRoom();

@@ -144,7 +144,7 @@ class Arena {
   Shown& shown(uint32_t device) const { return shown_[device]; }
   uint32_t devices() const { return devices_; }
   size_t bytes() const { return devices_ * sizeof(Region); }  // of addresses
-  // Of memory, once there is some for what is read of so many workers.
+  // Bytes of memory that a worker of this many devices has once this many workers are known to it.
   static size_t MemoryFor(uint32_t devices, uint32_t workers);
   int descriptor() const { return descriptor_.get(); }  // only of a created one
 

@@ -11,7 +11,7 @@ namespace gangway::collective {
 namespace {
 
 // Others wait for each report that a part is reduced. So a member whose results are read where they are makes one for
-// so many messages.
+// this number of messages.
 constexpr size_t kRoundMessages = 4;
 
 }  // namespace

@@ -49,24 +49,38 @@ void RunScalars(Member& member) {
   }
 }
 
+// The memory of a worker's devices, and where the members of a launch find one another.
+struct OneWorker {
+  OneWorker() {
+    const auto peer = std::make_shared<Peer>("worker0", 0, arena);
+    std::vector<PeerDevice> devices;
+    for (uint32_t i = 0; i < kDevices; ++i) devices.push_back({peer, i});
+    by_position = std::make_shared<const PeerDevices>(std::move(devices));
+  }
+  std::shared_ptr<LocalDevice> Device(uint32_t index) const {
+    return std::make_shared<LocalDevice>(arena, 0, index, couriers);
+  }
+  static std::shared_ptr<Arena> MakeArena() {
+    auto made = Arena::Create(kDevices);
+    GANGWAY_CHECK(made.ok(), "two regions fit into memory");
+    return *std::move(made);
+  }
+
+  const std::shared_ptr<Arena> arena = MakeArena();
+  const std::shared_ptr<Couriers> couriers = std::make_shared<Couriers>();
+  std::shared_ptr<const PeerDevices> by_position;
+};
+
 void BM_ScalarAllReduce(benchmark::State& state) {
   const auto plan = ScalarSum();
-  auto arena = Arena::Create(kDevices);
-  GANGWAY_CHECK(arena.ok(), "two regions fit into memory");
-  const auto peer = std::make_shared<Peer>("worker0", 0, *arena);
-  const auto couriers = std::make_shared<Couriers>();
-  std::vector<PeerDevice> by_position;
+  const OneWorker worker;
   std::vector<std::shared_ptr<LocalDevice>> devices;
-  for (uint32_t i = 0; i < kDevices; ++i) {
-    by_position.push_back({peer, i});
-    devices.push_back(std::make_shared<LocalDevice>(*arena, 0, i, couriers));
-  }
-  const auto by_device = std::make_shared<const PeerDevices>(std::move(by_position));
+  for (uint32_t i = 0; i < kDevices; ++i) devices.push_back(worker.Device(i));
   uint64_t gang = 0;
   for (auto _ : state) {
     ++gang;
-    auto launch =
-        Launch::Begin(plan, by_device, GangName{gang, gang}, std::chrono::milliseconds(60'000));
+    auto launch = Launch::Begin(plan, worker.by_position, GangName{gang, gang},
+                                std::chrono::milliseconds(60'000));
     for (const auto& device : devices) device->Enter(gang);
     Thread other("other", [&] {
       Member member(launch, devices[1], 1);
@@ -87,20 +101,14 @@ BENCHMARK(BM_ScalarAllReduce)->UseRealTime()->Unit(benchmark::kMicrosecond);
 // runtime's calls. No member waits for the device.
 void BM_Entry(benchmark::State& state) {
   const auto plan = ScalarSum();
-  auto arena = Arena::Create(kDevices);
-  GANGWAY_CHECK(arena.ok(), "two regions fit into memory");
-  const auto peer = std::make_shared<Peer>("worker0", 0, *arena);
-  const auto couriers = std::make_shared<Couriers>();
-  std::vector<PeerDevice> by_position;
-  for (uint32_t i = 0; i < kDevices; ++i) by_position.push_back({peer, i});
-  const auto by_device = std::make_shared<const PeerDevices>(std::move(by_position));
+  const OneWorker worker;
   const auto index = static_cast<uint32_t>(state.thread_index());
-  const auto device = std::make_shared<LocalDevice>(*arena, 0, index, couriers);
+  const std::shared_ptr<LocalDevice> device = worker.Device(index);
   uint64_t gang = 0;
   for (auto _ : state) {
     ++gang;
-    auto launch =
-        Launch::Begin(plan, by_device, GangName{gang, gang}, std::chrono::milliseconds(60'000));
+    auto launch = Launch::Begin(plan, worker.by_position, GangName{gang, gang},
+                                std::chrono::milliseconds(60'000));
     device->Enter(gang);
     SetMember(static_cast<int32_t>(gang), static_cast<int>(index),
               std::make_shared<Member>(std::move(launch), device, index));

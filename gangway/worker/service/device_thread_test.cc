@@ -263,9 +263,11 @@ TEST_F(DeviceThreadTest, ADeviceThatHasWorkIsNotLent_GS_1) {
 TEST_F(DeviceThreadTest, TasksWaitWhileTheDeviceIsBorrowed) {
   BorrowSoon();
   EXPECT_FALSE(thread_.Borrow()) << "twice";
+  std::promise<void> runs;
+  thread_.Post({.run = [&runs](const absl::Status&) { runs.set_value(); }, .turn = Turn::kGang});
   Post("gang 1", Turn::kGang);
   thread_.Recheck();
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // it would run at once
+  EXPECT_EQ(runs.get_future().wait_for(std::chrono::milliseconds(20)), std::future_status::timeout);
   Note("borrower");
   thread_.GiveBack();
   EXPECT_THAT(Ran(), ElementsAre("borrower", "gang 1"));

@@ -6,7 +6,7 @@
 // library flushes batches itself.
 //
 // Threading: thread-safe. Callbacks run one at a time on the client's own event loop: on the loop's
-// thread, or on a thread in Wait::For, which stands in for it meanwhile. They may call the client
+// thread, or on a thread in Wait::For, which then stands in for it. They may call the client
 // but must not block. Destroying the client ends the session: everything that it owned is freed
 // (OB-2); pending callbacks run with CANCELLED first.
 #ifndef GANGWAY_CLIENT_H_
