@@ -65,7 +65,7 @@ class Slot {
   const SlotName& name() const { return name_; }
 
   // The last gang of those that this shard comes from, by programs on its own device, which was alone in the device
-  // (worker/service/device_thread.h); 0: none. Of the event loop.
+  // (worker/service/device/device_thread.h); 0: none. Of the event loop.
   Ordinal gang_alone() const { return gang_alone_; }
   void SetGangAlone(Ordinal gang) { gang_alone_ = gang; }
 

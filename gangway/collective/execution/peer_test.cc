@@ -462,7 +462,7 @@ TEST_F(HeapTest, AMemberThatShowsMemoryOutsideOfItsHeapIsNamed) {
   }
 }
 
-// The worker moves such operands to the heap (worker/service/borrowed_memory.h).
+// The worker moves such operands to the heap (worker/service/memory/borrowed_memory.h).
 TEST_F(HeapTest, AnOperandOutsideOfItIsToldToTheLaunch) {
   for (const bool is_outside : {false, true}) {
     if (is_outside) host_.SetHeap(0, 1);

@@ -13,7 +13,7 @@
 #include "gangway/base/executor.h"
 #include "gangway/base/mutex.h"
 #include "gangway/collective/execution/arena.h"
-#include "gangway/worker/service/device_pool.h"
+#include "gangway/worker/service/device/device_pool.h"
 
 namespace gangway::worker {
 

@@ -34,9 +34,9 @@
 #include "gangway/wire/trace.h"
 #include "gangway/wire/version.h"
 #include "gangway/worker/service/control_link.h"
-#include "gangway/worker/service/idle_watch.h"
+#include "gangway/worker/service/device/idle_watch.h"
+#include "gangway/worker/service/device/stuck_watch.h"
 #include "gangway/worker/service/shared_by_workers.h"
-#include "gangway/worker/service/stuck_watch.h"
 #include "gangway/worker/service/worker_service.h"
 
 namespace gangway::worker {

@@ -18,7 +18,7 @@
 #include "gangway/collective/execution/arena.h"
 #include "gangway/device/sim/sim_backend.h"
 #include "gangway/transport/shm/descriptor_mail.h"
-#include "gangway/worker/service/peer_streams.h"
+#include "gangway/worker/service/transfer/peer_streams.h"
 #include "gangway/worker/service/worker_test_util.h"
 #include "gangway/xla/collectives.pb.h"
 

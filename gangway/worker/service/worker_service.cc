@@ -13,9 +13,9 @@
 #include "gangway/base/trace.h"
 #include "gangway/wire/callback_limits.h"
 #include "gangway/wire/failure.h"
-#include "gangway/worker/service/copy_task.h"
-#include "gangway/worker/service/fetch_task.h"
-#include "gangway/worker/service/upload_task.h"
+#include "gangway/worker/service/transfer/copy_task.h"
+#include "gangway/worker/service/transfer/fetch_task.h"
+#include "gangway/worker/service/transfer/upload_task.h"
 
 namespace gangway::worker {
 namespace {

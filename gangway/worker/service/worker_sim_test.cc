@@ -11,7 +11,7 @@
 #include "gangway/transport/shm/descriptor_socket.h"
 #include "gangway/transport/shm/mapped_segments.h"
 #include "gangway/transport/shm/shared_pool.h"
-#include "gangway/worker/service/fetched_shard.h"
+#include "gangway/worker/service/transfer/fetched_shard.h"
 #include "gangway/worker/service/worker_test_util.h"
 
 namespace gangway::worker {

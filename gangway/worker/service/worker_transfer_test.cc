@@ -13,8 +13,8 @@
 #include "gangway/device/sim/sim_backend.h"
 #include "gangway/transport/grpc/grpc.h"
 #include "gangway/wire/failure.h"
-#include "gangway/worker/service/shard_sender.h"
-#include "gangway/worker/service/stream_transfers.h"
+#include "gangway/worker/service/transfer/shard_sender.h"
+#include "gangway/worker/service/transfer/stream_transfers.h"
 #include "gangway/worker/service/worker_test_util.h"
 
 namespace gangway::worker {

@@ -1,0 +1,54 @@
+// Where the positions of a program run, with the incarnations of its workers that are known now. The first launches
+// wait until all of these are known, on their devices' threads.
+//
+// Threading: any thread.
+#ifndef GANGWAY_WORKER_SERVICE_COLLECTIVE_PROMISED_PLACES_H_
+#define GANGWAY_WORKER_SERVICE_COLLECTIVE_PROMISED_PLACES_H_
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "gangway/base/clock.h"
+#include "gangway/base/mutex.h"
+#include "gangway/collective/execution/member.h"
+#include "gangway/worker/service/collective/peer_promise.h"
+
+namespace gangway::worker {
+
+class PromisedPlaces {
+ public:
+  struct Place {
+    uint32_t worker = 0;  // its index in the island
+    uint32_t device = 0;  // of that worker
+  };
+  // `promise_of` is called once for each worker. Null: no member of this worker meets one there.
+  PromisedPlaces(std::span<const Place> places,
+                 absl::FunctionRef<std::shared_ptr<PeerPromise>(uint32_t worker)> promise_of);
+
+  // The same list for all. The errors of PeerPromise::Wait, INTERNAL for a device that its worker does not have, and
+  // what `unwanted` returns, which is called at least once for each worker, and every 50 ms.
+  absl::StatusOr<std::shared_ptr<const collective::PeerDevices>> Wait(
+      Clock::time_point deadline, absl::FunctionRef<absl::Status()> unwanted)
+      GANGWAY_EXCLUDES(mutex_);
+
+ private:
+  struct OfWorker {
+    std::shared_ptr<PeerPromise> promise;
+    uint32_t last_device = 0;
+  };
+
+  std::vector<OfWorker> workers_;
+  std::vector<Place> places_;  // `worker`: its number in workers_
+  Mutex mutex_;
+  std::shared_ptr<const collective::PeerDevices> known_ GANGWAY_GUARDED_BY(mutex_);
+};
+
+}  // namespace gangway::worker
+
+#endif  // GANGWAY_WORKER_SERVICE_COLLECTIVE_PROMISED_PLACES_H_

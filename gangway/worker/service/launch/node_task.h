@@ -1,0 +1,135 @@
+// The device-side work of one node, split into parts that end independently. Created on the event
+// loop when the node arrives (DF-2); Enqueue posts the parts to the device threads, unless RunHere
+// has done the work; the last part to end reports NodeEnded. Closures share ownership of their task,
+// so it may be destroyed on any thread.
+#ifndef GANGWAY_WORKER_SERVICE_LAUNCH_NODE_TASK_H_
+#define GANGWAY_WORKER_SERVICE_LAUNCH_NODE_TASK_H_
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+
+#include "gangway/base/clock.h"
+#include "gangway/base/mutex.h"
+#include "gangway/device/device.h"
+#include "gangway/store/slot.h"
+#include "gangway/worker/core/actions.h"
+#include "gangway/worker/core/worker_core.h"
+#include "gangway/worker/service/device/arrival_order.h"
+#include "gangway/worker/service/device/device_thread.h"
+#include "gangway/worker/service/device/in_flight.h"
+#include "gangway/worker/service/device/short_launches.h"
+#include "gangway/worker/service/device/spare_threads.h"
+#include "gangway/worker/service/launch/gang_watch.h"
+#include "gangway/worker/service/launch/host_calls.h"
+#include "gangway/worker/service/launch/running_gangs.h"
+#include "gangway/worker/service/memory/staging_memory.h"
+
+namespace gangway::worker {
+
+// What tasks need from the worker; constant during their life.
+struct TaskEnvironment {
+  Identity identity;
+  std::vector<std::shared_ptr<DeviceThread>> devices;
+  std::vector<DeviceId> device_ids;  // by local index
+  // On any thread.
+  std::function<void(NodeEnded)> ended;
+  std::function<void(MemberFailed)> member_failed;
+  std::shared_ptr<InFlight> callbacks;  // counts those that the runtime still owes
+  std::shared_ptr<ArrivalOrder>
+      arrivals;                      // of gangs that take turns in the runtime; null: they do not
+  std::shared_ptr<GangWatch> gangs;  // learns of failed members; null: nothing does
+  std::shared_ptr<RunningGangs> running;
+  // By device: runs of programs that call their clients. Each may block a thread of the runtime's pool for long.
+  std::vector<std::shared_ptr<InFlight>> host_callers;
+  std::shared_ptr<SpareThreads> spare_threads;  // for them
+  device::Backend* backend = nullptr;
+  std::shared_ptr<StagingMemory> staging;  // counts copies of arguments while they are made
+  std::shared_ptr<HostCalls> host_calls;   // of programs that call their clients; null: none may
+  std::chrono::milliseconds wait_limit{
+      600'000};  // for a slot, an executable, the in-flight limit, the gate
+};
+
+// Wraps `callback`: it counts as owed by the runtime until it and its captures are destroyed.
+device::StatusCallback CountOwed(const std::shared_ptr<InFlight>& callbacks,
+                                 device::StatusCallback callback);
+
+// Fails a shard, then rechecks the tasks at its device's gate: a fetch or a copy may wait there for it.
+void FailSlot(const TaskEnvironment& environment, store::Slot& slot, const wire::Failure& why);
+
+class NodeTask : public std::enable_shared_from_this<NodeTask> {
+ public:
+  NodeTask(std::shared_ptr<const TaskEnvironment> environment, Ordinal ordinal,
+           wire::ProgramLabelRef program, size_t parts);
+  virtual ~NodeTask() = default;
+  NodeTask(const NodeTask&) = delete;
+  NodeTask& operator=(const NodeTask&) = delete;
+
+  // Called once, on the event loop, in the order of the releases.
+  virtual void Enqueue() = 0;
+  // Before Enqueue and RunHere: where its release comes in the island's order.
+  virtual void SetPlace(uint64_t /*place*/) {}
+  // It will not run here: its release came there.
+  virtual void Skip(uint64_t /*place*/) const {}
+  // Before Enqueue: the workers that send what it receives.
+  virtual void NamePeers(std::vector<wire::Worker>&& /*workers*/) {}
+  // After Enqueue: ends what it waits for in other processes. On the event loop.
+  virtual void Cancel(const wire::Failure& /*why*/) {}
+  // Instead of Enqueue: does the work on the calling thread, if it is short, waits for nothing and overtakes nothing.
+  // False: nothing was done.
+  [[nodiscard]] virtual bool RunHere(ShortLaunches& /*launches*/) { return false; }
+
+ protected:
+  const TaskEnvironment& environment() const { return *environment_; }
+  const std::shared_ptr<const TaskEnvironment>& environment_ptr() const { return environment_; }
+  Ordinal ordinal() const { return ordinal_; }
+  const wire::ProgramLabelRef& program() const { return program_; }
+  Clock::time_point Deadline() const { return Clock::now() + environment_->wait_limit; }
+
+  DeviceId DeviceIdOf(int local) const {
+    const auto& ids = environment_->device_ids;
+    return static_cast<size_t>(local) < ids.size() ? ids[local] : DeviceId(local);
+  }
+
+  // A callback that counts as owed by the runtime and keeps the task alive.
+  device::StatusCallback Owed(device::StatusCallback callback);
+
+  // A failure record of `error` on local device `device`; a record that the status already carries
+  // is kept as it is.
+  wire::Failure Describe(const absl::Status& error, int device) const;
+
+  // Keeps the first failure. `device`: where `error` occurred.
+  void Note(const absl::Status& error, int device) GANGWAY_EXCLUDES(mutex_);
+  std::optional<wire::Failure> failure() const GANGWAY_EXCLUDES(mutex_);
+  void NoteUnsent(uint32_t shard) GANGWAY_EXCLUDES(mutex_);
+
+  // Of all these devices, or of none (DeviceThread::Borrow).
+  [[nodiscard]] bool BorrowDevices(const std::vector<int>& devices) const;
+
+  void EndPart() GANGWAY_EXCLUDES(mutex_);
+  // The last part has ended; NodeEnded follows.
+  virtual void OnEnded() {}
+
+  // Puts a result of this node into `slot`. The part that made it ends when the slot is filled and
+  // the buffer is ready or has failed.
+  void Deliver(store::Slot& slot, store::Content content) GANGWAY_EXCLUDES(mutex_);
+
+ private:
+  const std::shared_ptr<const TaskEnvironment> environment_;
+  const Ordinal ordinal_;
+  const wire::ProgramLabelRef program_;
+  mutable Mutex mutex_;
+  size_t parts_left_ GANGWAY_GUARDED_BY(mutex_);
+  std::optional<wire::Failure> failure_ GANGWAY_GUARDED_BY(mutex_);
+  std::vector<uint32_t> unsent_ GANGWAY_GUARDED_BY(mutex_);
+};
+
+}  // namespace gangway::worker
+
+#endif  // GANGWAY_WORKER_SERVICE_LAUNCH_NODE_TASK_H_

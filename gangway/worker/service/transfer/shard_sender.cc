@@ -1,0 +1,417 @@
+// Implementation of shard_sender.h.
+#include "gangway/worker/service/transfer/shard_sender.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "gangway/device/element_type.h"
+#include "gangway/transport/bulk/messages.h"
+#include "gangway/wire/failure.h"
+#include "gangway/wire/version.h"
+#include "gangway/worker/service/launch/node_task.h"
+
+namespace gangway::worker {
+namespace {
+
+constexpr size_t kPieceBytes = size_t{1} << 20;
+constexpr size_t kActiveMax = 4;       // shards of a session that take turns on a stream
+constexpr size_t kParkedMax = 65'536;  // per stream
+constexpr std::chrono::milliseconds kWatchInterval{500};
+
+// The time that this takes does not reveal how much of a guess was right.
+bool SameSecret(const std::string& a, const std::string& b) {
+  if (a.size() != b.size() || a.empty()) return false;
+  unsigned char difference = 0;
+  for (size_t i = 0; i < a.size(); ++i) difference |= static_cast<unsigned char>(a[i] ^ b[i]);
+  return difference == 0;
+}
+
+}  // namespace
+
+ShardSender::ShardSender(Options options) : options_(std::move(options)) {
+  if (!options_.shared_memory) return;
+  auto listener = transport::DescriptorListener::Open();
+  if (listener.ok()) listener_ = *std::move(listener);
+}
+
+void ShardSender::Accept(uint64_t id, std::shared_ptr<transport::Link> link, std::string peer) {
+  Stream& stream = streams_[id];
+  stream.link = std::move(link);
+  stream.peer = std::move(peer);
+  stream.silence.Await(Clock::now());
+  wire::Frame reply;
+  reply.mutable_hello_reply()->set_build_version(wire::kBuildVersion);
+  reply.mutable_hello_reply()->set_protocol_version(wire::kProtocolVersion);
+  stream.segments.Listen(listener_.get(), *reply.mutable_hello_reply());
+  (void)SendFrame(stream, std::move(reply));  // OnClosed reports a closed link
+}
+
+void ShardSender::OnFrame(uint64_t id, const wire::Frame& frame) {
+  auto stream = streams_.find(id);
+  if (stream == streams_.end()) return;
+  stream->second.silence.Hear(Clock::now());
+  if (frame.has_heartbeat()) {
+    wire::Frame echo;
+    *echo.mutable_heartbeat() = frame.heartbeat();
+    (void)SendFrame(stream->second, std::move(echo));  // a full queue already proves liveness
+  } else if (frame.has_bulk()) {
+    OnBulk(id, stream->second, frame.bulk());
+  }
+}
+
+void ShardSender::OnBulk(uint64_t id, Stream& stream, const wire::Bulk& bulk) {
+  for (uint64_t segment : bulk.gone().segments()) stream.segments.Forget(segment);
+  if (!bulk.name().has_transfer()) return;
+  const TransferKey key{Ordinal(bulk.name().transfer()), bulk.name().shard()};
+  if (bulk.has_received()) return OnReceived(id, key);
+  if (bulk.has_request()) OnRequest(id, stream, key, bulk.request());
+  if (bulk.has_dropped()) OnDropped(id, stream, key);
+}
+
+void ShardSender::OnReceived(uint64_t id, TransferKey key) {
+  auto offered = offered_.find(key);
+  const bool mine = offered != offered_.end() && offered->second.stream == id;
+  if (mine && offered->second.state == State::kSent) End(key, absl::OkStatus());
+}
+
+void ShardSender::OnRequest(uint64_t id, Stream& stream, TransferKey key,
+                            const wire::ShardRequest& request) {
+  if (offered_.contains(key)) return Assign(key, id, request);
+  if (++stream.parked > kParkedMax) {
+    return Refuse(id, absl::ResourceExhaustedError(absl::StrCat("More than ", kParkedMax,
+                                                                " requests wait for shards that "
+                                                                "were never offered.")));
+  }
+  parked_.emplace(ParkedKey{key, id}, request);
+}
+
+// The offer of a shard is ended by a Cancel, not by this.
+void ShardSender::OnDropped(uint64_t id, Stream& stream, TransferKey key) {
+  stream.parked -= parked_.erase({key, id});
+}
+
+void ShardSender::Assign(TransferKey key, uint64_t id, const wire::ShardRequest& request) {
+  Offered& offered = offered_.at(key);
+  if (!SameSecret(request.token(), offered.offering.token.ask) || offered.stream != 0) {
+    return Refuse(id, absl::PermissionDeniedError(
+                          absl::StrCat("Shard ", key.shard, " of copy ", key.ordinal,
+                                       " was requested without its token, or twice.")));
+  }
+  offered.stream = id;
+  if (request.has_into()) {
+    Stream& stream = streams_.at(id);
+    offered.target = stream.segments.Find(request.into(), [&stream](const absl::Status& why) {
+      spdlog::warn("No shared memory with {}: {}", stream.peer, std::string(why.message()));
+    });
+    offered.target_bytes = request.into().size();
+  }
+  if (!std::exchange(watching_, true))
+    options_.loop->PostAt(Clock::now() + kWatchInterval, [this] { WatchDeadlines(); });
+  Advance(key);
+}
+
+void ShardSender::Offer(TransferPlane::Offering offering) {
+  TransferKey key = offering.key;
+  auto [entry, is_new] = offered_.try_emplace(key);
+  if (!is_new) return offering.taken(absl::InternalError("The shard is already offered."));
+  entry->second.offering = std::move(offering);
+  const auto first = parked_.lower_bound({key, 0});
+  const auto last = parked_.upper_bound({key, UINT64_MAX});
+  std::vector<std::pair<uint64_t, wire::ShardRequest>> requests;
+  for (auto it = first; it != last; ++it) {
+    requests.emplace_back(it->first.second, std::move(it->second));
+    --streams_.at(it->first.second).parked;
+  }
+  parked_.erase(first, last);
+  for (const auto& [stream, request] : requests) {
+    if (streams_.contains(stream) && offered_.contains(key)) Assign(key, stream, request);
+  }
+}
+
+void ShardSender::Settle(TransferKey key, absl::StatusOr<std::shared_ptr<device::Buffer>> shard) {
+  auto entry = offered_.find(key);
+  if (entry == offered_.end() || entry->second.state != State::kUnsettled) return;
+  Offered& offered = entry->second;
+  offered.state = State::kSettled;
+  if (shard.ok()) {
+    offered.buffer = *std::move(shard);
+  } else {
+    offered.failure = shard.status();
+  }
+  Advance(key);
+}
+
+// Queues an offer that is both requested and settled, and ends one that was settled with an error.
+void ShardSender::Advance(TransferKey key) {
+  Offered& offered = offered_.at(key);
+  if (offered.state != State::kSettled) return;
+  // Not sent on the stream: the scheduler notifies the receiver, with the root cause's record.
+  if (!offered.failure.ok()) return End(key, absl::Status(offered.failure));
+  auto stream = streams_.find(offered.stream);
+  if (stream == streams_.end()) return;
+  stream->second.waiting.Push(offered.offering.session, transport::ShardSize::kLarge, key);
+  Pump(stream->first);
+}
+
+void ShardSender::Pump(uint64_t id) {
+  auto entry = streams_.find(id);
+  if (entry == streams_.end()) return;
+  Stream& stream = entry->second;
+  auto may_start = [this, &stream](SessionId session, TransferKey key) {
+    return MayStart(stream, session, key);
+  };
+  while (auto next = stream.waiting.Take(may_start)) Start(id, next->item);
+  while (auto next = stream.active.Take()) {
+    auto offered = offered_.find(next->item);
+    if (offered == offered_.end()) continue;  // cancelled
+    // OnWritable or OnClosed follows.
+    if (!SendPiece(stream, offered->second)) return stream.active.Undo(*std::move(next));
+    if (offered->second.state != State::kSent) stream.active.Again(*std::move(next));
+  }
+}
+
+// One that was cancelled may: Start drops it.
+bool ShardSender::MayStart(const Stream& stream, SessionId session, TransferKey key) const {
+  auto offered = offered_.find(key);
+  if (offered == offered_.end()) return true;
+  auto started = stream.started.find(session);
+  if (started != stream.started.end() && started->second >= kActiveMax) return false;
+  const size_t size = device::HostBytes(offered->second.buffer->spec()).value_or(0);
+  const bool placed = offered->second.target != nullptr && size == offered->second.target_bytes;
+  auto read = read_bytes_.find(session);
+  return placed || read == read_bytes_.end() || read->second + size <= options_.read_bytes_max;
+}
+
+void ShardSender::Start(uint64_t id, TransferKey key) {
+  auto entry = offered_.find(key);
+  if (entry == offered_.end()) return;
+  Offered& offered = entry->second;
+  const SessionId session = offered.offering.session;
+  const std::optional<size_t> host_bytes = device::HostBytes(offered.buffer->spec());
+  ++streams_.at(id).started[session];
+  offered.started = true;
+  if (!host_bytes || *host_bytes != offered.target_bytes) offered.target = nullptr;
+  const size_t size = offered.target != nullptr ? 0 : host_bytes.value_or(0);
+  if (size != 0) read_bytes_[session] += offered.read_bytes = size;
+  offered.state = State::kAwaitingMemory;
+  if (size == 0 || options_.staging == nullptr)
+    return OnMemory(id, key, size, StagingMemory::Charge());
+  options_.staging->Await(
+      session, size, [this, id, key, size](absl::StatusOr<StagingMemory::Charge> charge) {
+        auto shared = std::make_shared<decltype(charge)>(std::move(charge));
+        options_.loop->Post(
+            [this, id, key, size, shared] { OnMemory(id, key, size, std::move(*shared)); });
+      });
+}
+
+void ShardSender::OnMemory(uint64_t id, TransferKey key, size_t size,
+                           absl::StatusOr<StagingMemory::Charge> charge) {
+  auto entry = offered_.find(key);
+  // End has given everything back.
+  if (entry == offered_.end() || entry->second.state != State::kAwaitingMemory) return;
+  if (charge.ok()) return Read(id, key, size, *std::move(charge));
+  FailRead(key, charge.status());
+}
+
+void ShardSender::PumpAll() {
+  pump_posted_ = false;
+  std::vector<uint64_t> ids;
+  for (const auto& [id, stream] : streams_) ids.push_back(id);
+  for (uint64_t id : ids) Pump(id);
+}
+
+// The shard has been sent, or ended: what it took of its session's limits may go to shards that wait, on any stream.
+void ShardSender::GiveBack(Offered& offered) {
+  if (!std::exchange(offered.started, false)) return;
+  const SessionId session = offered.offering.session;
+  if (auto stream = streams_.find(offered.stream); stream != streams_.end()) {
+    auto started = stream->second.started.find(session);
+    if (--started->second == 0) stream->second.started.erase(started);
+  }
+  if (auto read = read_bytes_.find(session); read != read_bytes_.end()) {
+    read->second -= std::exchange(offered.read_bytes, 0);
+    if (read->second == 0) read_bytes_.erase(read);
+  }
+  offered.bytes.reset();
+  if (!std::exchange(pump_posted_, true)) options_.loop->Post([this] { PumpAll(); });
+}
+
+void ShardSender::Read(uint64_t id, TransferKey key, size_t size, StagingMemory::Charge charge) {
+  Offered& offered = offered_.at(key);
+  auto bytes = std::make_shared<HostShard>();
+  const std::optional<size_t> host_bytes = device::HostBytes(offered.buffer->spec());
+  if (!host_bytes || !bytes->bytes.Resize(size)) {
+    return FailRead(key, absl::ResourceExhaustedError(absl::StrCat("No host memory for the ", size,
+                                                                   " bytes of a shard to send.")));
+  }
+  bytes->charge = std::move(charge);
+  offered.state = State::kReading;
+  offered.buffer->CopyToHost(
+      offered.target != nullptr ? offered.target.get() : bytes->bytes.data(), *host_bytes,
+      CountOwed(options_.callbacks, [this, id, key, bytes, target = offered.target,
+                                     buffer = offered.buffer](absl::Status status) {
+        options_.loop->Post([this, id, key, bytes, status = std::move(status)]() mutable {
+          OnRead(id, key, std::move(bytes), status);
+        });
+      }));
+}
+
+void ShardSender::FailRead(TransferKey key, absl::Status why) {
+  Offered& offered = offered_.at(key);
+  offered.state = State::kSettled;
+  offered.failure = std::move(why);
+  Advance(key);
+}
+
+void ShardSender::OnRead(uint64_t id, TransferKey key, std::shared_ptr<HostShard> bytes,
+                         const absl::Status& status) {
+  auto stream = streams_.find(id);
+  auto entry = offered_.find(key);
+  const bool wanted = entry != offered_.end() && entry->second.state == State::kReading;
+  if (!wanted) return;  // End has given everything back
+  if (!status.ok() || stream == streams_.end())
+    return FailRead(key, status.ok() ? absl::UnavailableError("its stream closed") : status);
+  Offered& offered = entry->second;
+  offered.bytes = std::move(bytes);
+  offered.outgoing = offered.target != nullptr
+                         ? transport::OutgoingShard::Placed(offered.target_bytes)
+                         : transport::OutgoingShard(offered.bytes->bytes.span());
+  offered.buffer.reset();
+  offered.state = State::kSending;
+  offered.progress.Await(Clock::now());
+  stream->second.active.Push(offered.offering.session, transport::ShardSize::kLarge, key);
+  Pump(id);
+}
+
+// False: the link takes no more frames for now.
+bool ShardSender::SendPiece(Stream& stream, Offered& offered) {
+  const transport::OutgoingShard::Step step = offered.outgoing.Next(kPieceBytes);
+  wire::Frame frame;
+  wire::Bulk& bulk = *frame.mutable_bulk();
+  bulk.mutable_name()->set_transfer(offered.offering.key.ordinal.number());
+  bulk.mutable_name()->set_shard(offered.offering.key.shard);
+  transport::PutStep(offered.outgoing, step, bulk, offered.offering.token.proof);
+  if (!SendFrame(stream, std::move(frame)).ok()) return false;
+  offered.outgoing.Advance(step);
+  offered.progress.Hear(Clock::now());
+  sent_bytes_ += step.piece.size;
+  if (step.way == transport::OutgoingShard::Way::kPlaced) sent_shared_bytes_ += step.piece.size;
+  if (!offered.outgoing.done()) return true;
+  offered.state = State::kSent;
+  offered.target.reset();
+  GiveBack(offered);
+  return true;
+}
+
+absl::Status ShardSender::SendFrame(Stream& stream, wire::Frame frame) {
+  frame.set_incarnation(options_.incarnation.number());
+  frame.set_sequence(stream.sequence + 1);
+  absl::Status status = stream.link->Send(std::move(frame));
+  if (status.ok()) ++stream.sequence;
+  return status;
+}
+
+void ShardSender::OnWritable(uint64_t id) { Pump(id); }
+
+void ShardSender::OnClosed(uint64_t id) {
+  auto entry = streams_.find(id);
+  if (entry == streams_.end()) return;
+  const std::string peer = entry->second.peer;
+  streams_.erase(entry);
+  std::erase_if(parked_, [id](const auto& parked) { return parked.first.second == id; });
+  std::vector<TransferKey> lost;
+  for (const auto& [key, offered] : offered_) {
+    if (offered.stream == id) lost.push_back(key);
+  }
+  for (TransferKey key : lost) {
+    wire::Failure failure =
+        wire::MakeFailure(absl::StatusCode::kDataLoss,
+                          absl::StrCat("the data stream to ", peer,
+                                       " closed before it took all of shard ", key.shard),
+                          "Copy the array again once the worker is back.");
+    failure.set_worker(peer);
+    failure.set_gang(key.ordinal.number());
+    failure.set_shard(key.shard);
+    End(key, wire::ToStatus(failure));
+  }
+}
+
+bool ShardSender::Cancel(TransferKey key, const absl::Status& why) {
+  if (!offered_.contains(key)) return false;
+  End(key, why);
+  return true;
+}
+
+void ShardSender::End(TransferKey key, const absl::Status& status) {
+  auto entry = offered_.extract(key);
+  if (entry.empty()) return;
+  Offered& offered = entry.mapped();
+  GiveBack(offered);
+  offered.offering.taken(status);
+}
+
+void ShardSender::Refuse(uint64_t id, const absl::Status& why) {
+  auto stream = streams_.find(id);
+  if (stream == streams_.end()) return;
+  wire::Frame reply;
+  *reply.mutable_hello_reply()->mutable_failure() = wire::ToFailure(why);
+  (void)SendFrame(stream->second, std::move(reply));
+  stream->second.link->Close(why);
+  OnClosed(id);
+  options_.on_refused(id);
+}
+
+void ShardSender::Close(const absl::Status& why) {
+  for (auto& [id, stream] : streams_) stream.link->Close(why);
+  streams_.clear();
+  parked_.clear();
+  while (!offered_.empty()) End(offered_.begin()->first, why);
+}
+
+// Checks deadlines while a receiver waits for a shard; otherwise no timer runs.
+void ShardSender::WatchDeadlines() {
+  const Clock::time_point now = Clock::now();
+  std::vector<std::pair<TransferKey, absl::Status>> late;
+  watching_ = false;
+  for (const auto& [key, offered] : offered_) {
+    if (offered.stream == 0) continue;
+    watching_ = true;
+    if (auto why = Late(offered, now)) late.emplace_back(key, *std::move(why));
+  }
+  for (const auto& [key, why] : late) {
+    auto offered = offered_.find(key);
+    if (offered == offered_.end()) continue;
+    uint64_t stream = offered->second.stream;
+    End(key, why);
+    Refuse(stream, why);  // it is stalled: its other shards would wait as long
+  }
+  if (watching_) options_.loop->PostAt(now + kWatchInterval, [this] { WatchDeadlines(); });
+}
+
+std::optional<absl::Status> ShardSender::Late(const Offered& offered, Clock::time_point now) const {
+  const Stream& stream = streams_.at(offered.stream);
+  std::string what;
+  if (stream.silence.IsTooLong(now, options_.silence_max)) {
+    what = absl::StrCat("was silent for ", options_.silence_max.count(), " ms");
+  } else if (offered.progress.IsTooLong(now, options_.wait_max)) {
+    what = absl::StrCat("took no bytes for ", options_.wait_max.count(), " ms");
+  } else {
+    return std::nullopt;
+  }
+  wire::Failure failure =
+      wire::MakeFailure(absl::StatusCode::kDeadlineExceeded,
+                        absl::StrCat(stream.peer, ", to which shard ", offered.offering.key.shard,
+                                     " of a copy goes, ", what),
+                        "See `gangway status`; copy the array again.");
+  failure.set_worker(stream.peer);
+  failure.set_gang(offered.offering.key.ordinal.number());
+  failure.set_shard(offered.offering.key.shard);
+  return wire::ToStatus(failure);
+}
+
+}  // namespace gangway::worker
