@@ -415,7 +415,7 @@ class WorkerLife {
     absl::Status reason = stop_.reason();
     if (!reason.ok()) spdlog::error("{} ends: {}", name(), std::string(reason.message()));
     Close();
-    const bool is_hopeless = service_.EndRequest().has_value() || service_.LoopRunsSince() ||
+    const bool is_hopeless = service_.EndRequest().has_value() ||
                              service_.StandingGang(Clock::now(), kStandingMax).has_value();
     const auto limit = is_hopeless ? std::chrono::milliseconds(0) : kShutdownLimit;
     if (absl::Status ended = service_.Shutdown(limit); !ended.ok()) {
