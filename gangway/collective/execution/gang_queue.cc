@@ -5,6 +5,13 @@
 #include <utility>
 
 namespace gangway::collective {
+namespace {
+
+// Of a larger gang, members are woken without a look at who sleeps: all of them leave it, so the looks would be
+// quadratic in its devices, and one system call costs as much as some hundred of them.
+constexpr size_t kLooksMax = 64;
+
+}  // namespace
 
 // Mostly the first one, or the place behind the last.
 std::vector<GangQueue::Entered>::iterator GangQueue::Find(uint64_t order) {
@@ -88,7 +95,7 @@ bool GangQueue::SetLeft(uint64_t order) {
 // Who sleeps says so before it looks at the pulse for the last time, so it has seen the new one, or is seen here.
 void GangQueue::WakeSenders(const PeerDevices* members) {
   const uint32_t sleeps = SleepsFor(number_, Deed::kRead);
-  const bool any = members == nullptr ||
+  const bool any = members == nullptr || members->regions_of_host().size() > kLooksMax ||
                    std::ranges::any_of(members->regions_of_host(), [&](const Region* region) {
                      return region->awaited.load(std::memory_order_seq_cst) == sleeps;
                    });

@@ -2,8 +2,8 @@
 // them all (Region::left), so that no sender waits for it to read what it never will, and which one has failed last.
 //
 // To enter and to leave a gang takes no memory and no lock of another device, and it makes a system call only if a
-// member of the gang sleeps for that. A member that waits for a gang which this device never had finds out when it
-// looks again (Waiter).
+// member of the gang sleeps for that, or if more devices of this host than can be looked at are members. A member that
+// waits for a gang which this device never had finds out when it looks again (Waiter).
 //
 // Thread-safe.
 #ifndef GANGWAY_COLLECTIVE_EXECUTION_GANG_QUEUE_H_
