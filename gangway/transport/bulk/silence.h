@@ -1,11 +1,13 @@
-// Silence: when did the other end of a link last show life, is something awaited from it, and for too long?
+// Silence: when did the other end of a link last show life, is something awaited from it, and for too long? Looks: for
+// how long did this process not look?
 //
-// It has no clock: every call takes the time. Not thread-safe.
+// Neither has a clock: every call takes the time. Not thread-safe.
 #ifndef GANGWAY_TRANSPORT_BULK_SILENCE_H_
 #define GANGWAY_TRANSPORT_BULK_SILENCE_H_
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "gangway/base/clock.h"
 
@@ -37,6 +39,20 @@ class Silence {
  private:
   Clock::time_point heard_ = Clock::time_point::min();
   std::optional<Clock::time_point> awaited_since_;
+};
+
+// Of an owner that looks at its links at an interval, while it awaits something.
+class Looks {
+ public:
+  // To be called at each look: the time since the last one, if it is much longer than the interval. The process stood
+  // still, or awaited nothing, so what came lies unread (Silence::Skip).
+  Clock::duration StoodStill(Clock::time_point now, Clock::duration interval) {
+    const Clock::duration since = now - std::exchange(last_, now);
+    return since > 2 * interval ? since : Clock::duration();
+  }
+
+ private:
+  Clock::time_point last_{};
 };
 
 }  // namespace gangway::transport

@@ -60,5 +60,14 @@ TEST(Silence, WhatBeganWhileThisProcessStoodStillBeginsAtItsEnd) {
   EXPECT_TRUE(silence.IsTooLong(start + seconds(15), kLimit));
 }
 
+TEST(Looks, ALateLookIsNoticedOnceAndAFirstOneAlways) {
+  const Clock::time_point start = Clock::now();
+  Looks looks;
+  EXPECT_GT(looks.StoodStill(start, seconds(1)), Clock::duration()) << "nothing was watched before";
+  EXPECT_EQ(looks.StoodStill(start + seconds(2), seconds(1)), Clock::duration());
+  EXPECT_EQ(looks.StoodStill(start + seconds(5), seconds(1)), seconds(3));
+  EXPECT_EQ(looks.StoodStill(start + seconds(6), seconds(1)), Clock::duration());
+}
+
 }  // namespace
 }  // namespace gangway::transport

@@ -10,9 +10,9 @@
 //
 // A request that is cancelled is dropped: its sender is told, which may keep it for a shard that is never offered.
 //
-// A stream is keyed by its worker's incarnation, opened at the first request and kept. If it cannot
+// A stream (bulk_link.h) is keyed by its worker's incarnation, opened at the first request and kept. If it cannot
 // be opened, closes, or is silent for `silence_max` while shards are due (TM-1), these shards fail
-// with DATA_LOSS and a record that names the worker.
+// with DATA_LOSS and a record that names the worker. The next request opens another one.
 #ifndef GANGWAY_WORKER_SERVICE_TRANSFER_SHARD_RECEIVER_H_
 #define GANGWAY_WORKER_SERVICE_TRANSFER_SHARD_RECEIVER_H_
 
@@ -25,6 +25,7 @@
 #include <utility>
 
 #include "gangway/base/executor.h"
+#include "gangway/transport/bulk/bulk_link.h"
 #include "gangway/transport/bulk/incoming_shard.h"
 #include "gangway/transport/bulk/lending_pool.h"
 #include "gangway/transport/bulk/segment_exchange.h"
@@ -42,7 +43,6 @@ class ShardReceiver {
     EventLoop* loop = nullptr;
     transport::Transport* transport = nullptr;
     Identity identity;
-    std::chrono::milliseconds connect_limit{5'000};
     std::chrono::milliseconds silence_max{10'000};
     std::shared_ptr<StagingMemory>
         staging;  // what shards that arrive on streams are charged to; null: nothing
@@ -71,39 +71,31 @@ class ShardReceiver {
   // A worker and its stream.
   struct Peer {
     wire::Worker worker;
-    std::shared_ptr<transport::Link> link;  // null: being opened
-    bool greeted = false;                   // it has answered; requests may be sent
+    std::shared_ptr<transport::BulkLink> link;
     transport::SegmentExchange segments;
-    uint64_t sequence = 0;
-    std::set<TransferKey> asked;
-    transport::Silence silence;
+    std::set<TransferKey> asked;  // sent once the link is open
   };
-  using PeerPtr = std::shared_ptr<Peer>;
 
-  void Dial(const PeerPtr& peer);
-  bool IsPeer(const PeerPtr& peer) const;
-  void OnDialed(const PeerPtr& peer, absl::StatusOr<std::shared_ptr<transport::Link>> link);
-  void OnFrame(const PeerPtr& peer, const wire::Frame& frame);
-  void OnBulk(const PeerPtr& peer, const wire::Bulk& bulk);
-  void OnBytes(const PeerPtr& peer, TransferKey key, const wire::ShardBytes& bytes);
+  void Dial(Incarnation incarnation);
+  absl::Status OnBulk(Peer& peer, const wire::Bulk& bulk);
+  void OnBytes(Peer& peer, TransferKey key, const wire::ShardBytes& bytes);
   absl::Status Take(Asked& asked, const wire::ShardBytes& bytes);
-  void OnPlaced(const PeerPtr& peer, TransferKey key);
-  void OnGreeted(const PeerPtr& peer, const wire::HelloReply& reply);
+  void OnPlaced(Peer& peer, TransferKey key);
+  void OnOpen(Peer& peer, const wire::HelloReply& answer);
   void DropIdleMemory();
-  void SendHello(Peer& peer);
   void SendRequest(Peer& peer, Asked& asked);
-  void SendReceived(Peer& peer, TransferKey key);
-  void Send(Peer& peer, wire::Frame frame);
-  void Lose(const PeerPtr& peer, const absl::Status& why);
+  static void SendReceived(Peer& peer, TransferKey key);
+  void Lose(Incarnation incarnation, const absl::Status& why);
   void End(TransferKey key, absl::StatusOr<ShardBytes> outcome);
   void WatchSilence();
 
   const Options options_;
   std::string token_;
-  std::map<Incarnation, PeerPtr> peers_;
+  std::map<Incarnation, Peer> peers_;
   std::map<TransferKey, Asked> asked_;
   bool closed_ = false;
   bool watching_ = false;
+  transport::Looks looks_;
   std::atomic<uint64_t> received_bytes_ = 0;
   std::atomic<uint64_t> received_shared_bytes_ = 0;
   transport::LendingPool pool_;
