@@ -26,6 +26,8 @@
 #include "gangway/base/clock.h"
 #include "gangway/base/executor.h"
 #include "gangway/collective/execution/peer.h"
+#include "gangway/transport/bulk/bulk_link.h"
+#include "gangway/transport/bulk/silence.h"
 #include "gangway/transport/dialer.h"
 #include "gangway/transport/transport.h"
 #include "gangway/worker/core/worker_core.h"
@@ -36,9 +38,6 @@ namespace gangway::worker {
 
 class CollectiveStreams final : public PeerStreams {
  public:
-  static constexpr std::chrono::milliseconds kRetryFirst{20};  // doubled each time
-  static constexpr std::chrono::milliseconds kRetryMax{1000};
-  static constexpr std::chrono::milliseconds kBeatInterval{1000};
   // For the word of the scheduler, which knows why a member's process has ended (ER-1), before launches fail for the
   // broken way.
   static constexpr std::chrono::milliseconds kReasonMax{300};
@@ -51,7 +50,6 @@ class CollectiveStreams final : public PeerStreams {
     EventLoop* receiver = nullptr;  // what messages wake; outlives this; null: one of its own
     transport::Transport* transport = nullptr;  // outlives this
     std::shared_ptr<collective::Couriers> couriers;
-    std::chrono::milliseconds connect_limit{5000};
     std::chrono::milliseconds open_max{15'000};  // until a way that is not open makes launches fail
     std::chrono::milliseconds silence_max{5000};  // of a member, while launches are under way
     std::function<void(uint64_t id)> on_refused;  // this side has closed an incoming stream
@@ -81,36 +79,26 @@ class CollectiveStreams final : public PeerStreams {
 
  private:
   class StreamCourier;
-  struct Hearing;
   struct Way {
     wire::Worker worker;
     std::shared_ptr<PeerPromise> promise;
-    std::shared_ptr<Hearing> hearing;        // null: none is being opened
-    std::shared_ptr<StreamCourier> courier;  // null: it has not opened its stream
-    std::shared_ptr<collective::Peer> peer;  // set once both are open
-    int failures = 0;                        // since it was open
-    bool is_wanted = false;                  // here, or by the member
-    absl::Status why;                        // of the last failure
+    std::shared_ptr<transport::BulkLink> link;  // on which the member is heard; null: is not wanted
+    std::shared_ptr<collective::Mirror> mirror;  // of what is heard on the link's connection
+    std::shared_ptr<StreamCourier> courier;      // null: it has not opened its stream
+    std::shared_ptr<collective::Peer> peer;      // set once both are open
+    absl::Status why;                            // of the last failure
   };
 
   void Want(Way& way);
+  std::shared_ptr<transport::BulkLink> LinkTo(const wire::Worker& worker);
   void Dial(Way& way);
-  void OnDialed(uint32_t worker, const std::shared_ptr<Hearing>& hearing,
-                absl::StatusOr<std::shared_ptr<transport::Link>> link);
-  void SendHello(Hearing& hearing);
-  // On the receiving thread.
-  void OnFrame(uint32_t worker, const std::shared_ptr<Hearing>& hearing, const wire::Frame& frame);
-  void OnHeard(uint32_t worker, const std::shared_ptr<Hearing>& hearing,
-               const absl::Status& answer);
-  void OnHearingClosed(uint32_t worker, const std::shared_ptr<Hearing>& hearing,
-                       const absl::Status& why);
-  Way* Find(uint32_t worker, const std::shared_ptr<Hearing>& hearing);
+  void Redial(Way& way);
+  void RenewPromise(Way& way);
   void TakeCourier(Way& way, std::shared_ptr<StreamCourier> courier);
   void OpenIfBoth(Way& way);
   // Closes both streams. Launches under way fail with the reason, and a new way is opened.
   void Break(Way& way, const absl::Status& why);
   void CloseBoth(Way& way, const absl::Status& why);
-  void TryAgain(Way& way, const absl::Status& why);
   void GiveUp(Way& way, const absl::Status& why);
   void WatchOpening(uint32_t worker, const std::shared_ptr<PeerPromise>& promise);
   void Watch();
@@ -126,7 +114,7 @@ class CollectiveStreams final : public PeerStreams {
   bool closed_ = false;
   // A Watch is posted.
   const std::shared_ptr<std::atomic<bool>> watching_ = std::make_shared<std::atomic<bool>>(false);
-  Clock::time_point watched_{};
+  transport::Looks looks_;
   const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   // Null before the first Open. Its tasks use the other members, so the destructor stops it first; a link that is being
   // opened then still posts to it, so it outlives the dialer.
