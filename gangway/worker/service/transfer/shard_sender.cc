@@ -12,7 +12,6 @@
 #include "gangway/device/element_type.h"
 #include "gangway/transport/bulk/messages.h"
 #include "gangway/wire/failure.h"
-#include "gangway/wire/version.h"
 #include "gangway/worker/service/launch/node_task.h"
 
 namespace gangway::worker {
@@ -41,24 +40,23 @@ ShardSender::ShardSender(Options options) : options_(std::move(options)) {
 
 void ShardSender::Accept(uint64_t id, std::shared_ptr<transport::Link> link, std::string peer) {
   Stream& stream = streams_[id];
-  stream.link = std::move(link);
+  stream.link = std::make_shared<transport::BulkLink>(
+      std::move(link), transport::FrameSender::Stamp{.incarnation = options_.incarnation});
   stream.peer = std::move(peer);
-  stream.silence.Await(Clock::now());
-  wire::Frame reply;
-  reply.mutable_hello_reply()->set_build_version(wire::kBuildVersion);
-  reply.mutable_hello_reply()->set_protocol_version(wire::kProtocolVersion);
-  stream.segments.Listen(listener_.get(), *reply.mutable_hello_reply());
-  (void)SendFrame(stream, std::move(reply));  // OnClosed reports a closed link
+  stream.link->Await(Clock::now());
+  wire::HelloReply answer;
+  stream.segments.Listen(listener_.get(), answer);
+  stream.link->Answer(std::move(answer));
 }
 
 void ShardSender::OnFrame(uint64_t id, const wire::Frame& frame) {
   auto stream = streams_.find(id);
   if (stream == streams_.end()) return;
-  stream->second.silence.Hear(Clock::now());
+  transport::BulkLink& link = *stream->second.link;
+  link.Hear(Clock::now());
   if (frame.has_heartbeat()) {
-    wire::Frame echo;
-    *echo.mutable_heartbeat() = frame.heartbeat();
-    (void)SendFrame(stream->second, std::move(echo));  // a full queue already proves liveness
+    // A full queue already proves liveness.
+    link.Send(transport::BulkLink::ReplyTo(frame)).IgnoreError();
   } else if (frame.has_bulk()) {
     OnBulk(id, stream->second, frame.bulk());
   }
@@ -296,7 +294,7 @@ bool ShardSender::SendPiece(Stream& stream, Offered& offered) {
   bulk.mutable_name()->set_transfer(offered.offering.key.ordinal.number());
   bulk.mutable_name()->set_shard(offered.offering.key.shard);
   transport::PutStep(offered.outgoing, step, bulk, offered.offering.token.proof);
-  if (!SendFrame(stream, std::move(frame)).ok()) return false;
+  if (!stream.link->Send(std::move(frame)).ok()) return false;
   offered.outgoing.Advance(step);
   offered.progress.Hear(Clock::now());
   sent_bytes_ += step.piece.size;
@@ -306,14 +304,6 @@ bool ShardSender::SendPiece(Stream& stream, Offered& offered) {
   offered.target.reset();
   GiveBack(offered);
   return true;
-}
-
-absl::Status ShardSender::SendFrame(Stream& stream, wire::Frame frame) {
-  frame.set_incarnation(options_.incarnation.number());
-  frame.set_sequence(stream.sequence + 1);
-  absl::Status status = stream.link->Send(std::move(frame));
-  if (status.ok()) ++stream.sequence;
-  return status;
 }
 
 void ShardSender::OnWritable(uint64_t id) { Pump(id); }
@@ -358,10 +348,7 @@ void ShardSender::End(TransferKey key, const absl::Status& status) {
 void ShardSender::Refuse(uint64_t id, const absl::Status& why) {
   auto stream = streams_.find(id);
   if (stream == streams_.end()) return;
-  wire::Frame reply;
-  *reply.mutable_hello_reply()->mutable_failure() = wire::ToFailure(why);
-  (void)SendFrame(stream->second, std::move(reply));
-  stream->second.link->Close(why);
+  stream->second.link->Refuse(why);
   OnClosed(id);
   options_.on_refused(id);
 }
@@ -376,11 +363,14 @@ void ShardSender::Close(const absl::Status& why) {
 // Checks deadlines while a receiver waits for a shard; otherwise no timer runs.
 void ShardSender::WatchDeadlines() {
   const Clock::time_point now = Clock::now();
+  const Clock::duration stood_still = looks_.StoodStill(now, kWatchInterval);
   std::vector<std::pair<TransferKey, absl::Status>> late;
   watching_ = false;
-  for (const auto& [key, offered] : offered_) {
+  for (auto& [id, stream] : streams_) stream.link->Skip(stood_still, now);
+  for (auto& [key, offered] : offered_) {
     if (offered.stream == 0) continue;
     watching_ = true;
+    offered.progress.Skip(stood_still, now);
     if (auto why = Late(offered, now)) late.emplace_back(key, *std::move(why));
   }
   for (const auto& [key, why] : late) {
@@ -393,10 +383,10 @@ void ShardSender::WatchDeadlines() {
   if (watching_) options_.loop->PostAt(now + kWatchInterval, [this] { WatchDeadlines(); });
 }
 
-std::optional<absl::Status> ShardSender::Late(const Offered& offered, Clock::time_point now) const {
-  const Stream& stream = streams_.at(offered.stream);
+std::optional<absl::Status> ShardSender::Late(Offered& offered, Clock::time_point now) {
+  Stream& stream = streams_.at(offered.stream);
   std::string what;
-  if (stream.silence.IsTooLong(now, options_.silence_max)) {
+  if (stream.link->IsSilent(now, options_.silence_max)) {
     what = absl::StrCat("was silent for ", options_.silence_max.count(), " ms");
   } else if (offered.progress.IsTooLong(now, options_.wait_max)) {
     what = absl::StrCat("took no bytes for ", options_.wait_max.count(), " ms");

@@ -27,6 +27,7 @@
 #include "gangway/base/aligned_bytes.h"
 #include "gangway/base/clock.h"
 #include "gangway/base/executor.h"
+#include "gangway/transport/bulk/bulk_link.h"
 #include "gangway/transport/bulk/outgoing_shard.h"
 #include "gangway/transport/bulk/segment_exchange.h"
 #include "gangway/transport/bulk/send_turns.h"
@@ -93,15 +94,14 @@ class ShardSender {
     transport::Silence progress;  // of its bytes, and of their acknowledgement
   };
   struct Stream {
-    std::shared_ptr<transport::Link> link;
+    std::shared_ptr<transport::BulkLink>
+        link;  // awaits its receiver, which asks while it awaits shards
     std::string peer;
-    uint64_t sequence = 0;
     transport::SendTurns<TransferKey> waiting;  // requested and settled
     transport::SendTurns<TransferKey> active;   // read from the device
     std::map<SessionId, size_t> started;        // shards that have left `waiting` and are not sent
     size_t parked = 0;
     transport::SegmentExchange segments;
-    transport::Silence silence;  // of its receiver, which beats while it awaits shards
   };
   // A request that arrived before its offer: its shard, and its stream.
   using ParkedKey = std::pair<TransferKey, uint64_t>;
@@ -124,11 +124,10 @@ class ShardSender {
   void OnRead(uint64_t id, TransferKey key, std::shared_ptr<HostShard> bytes,
               const absl::Status& status);
   bool SendPiece(Stream& stream, Offered& offered);
-  absl::Status SendFrame(Stream& stream, wire::Frame frame);
   void End(TransferKey key, const absl::Status& status);
   void Refuse(uint64_t id, const absl::Status& why);
   void WatchDeadlines();
-  std::optional<absl::Status> Late(const Offered& offered, Clock::time_point now) const;
+  std::optional<absl::Status> Late(Offered& offered, Clock::time_point now);
 
   const Options options_;
   std::map<TransferKey, Offered> offered_;
@@ -138,6 +137,7 @@ class ShardSender {
   std::map<SessionId, size_t> read_bytes_;  // in host memory now, or about to be
   bool pump_posted_ = false;
   bool watching_ = false;
+  transport::Looks looks_;
   std::atomic<uint64_t> sent_bytes_ = 0;
   std::atomic<uint64_t> sent_shared_bytes_ = 0;
 };
