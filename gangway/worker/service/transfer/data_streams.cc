@@ -12,7 +12,6 @@
 #include "gangway/transport/handshake/data_token.h"
 #include "gangway/transport/handshake/handshake.h"
 #include "gangway/wire/failure.h"
-#include "gangway/wire/version.h"
 
 namespace gangway::worker {
 namespace {
@@ -64,8 +63,11 @@ transport::LinkEvents DataStreams::Accept(std::shared_ptr<transport::Link> link)
   uint64_t id = next_id_.fetch_add(1);
   // The link's events arrive on the same loop, after this task.
   loop_->Post([this, id, link = std::move(link)] {
-    streams_[id].id = id;
-    streams_[id].link = link;
+    Stream& accepted = streams_[id];
+    accepted.id = id;
+    accepted.accepted = link;
+    accepted.link = std::make_shared<transport::BulkLink>(
+        link, transport::FrameSender::Stamp{.incarnation = options_.incarnation});
     loop_->PostAt(Clock::now() + kHelloLimit, [this, id] {
       auto stream = streams_.find(id);
       if (stream != streams_.end() && stream->second.session == SessionId() &&
@@ -137,17 +139,13 @@ void DataStreams::OnFrame(uint64_t id, wire::Frame frame) {
   if (frame.has_bulk()) return OnBulk(id, stream, frame.bulk());
   if (frame.has_piece() || frame.has_host_callback_reply())
     return OnReply(id, stream, std::move(frame));
-  if (frame.has_heartbeat()) {
-    wire::Frame answer;
-    answer.mutable_heartbeat()->set_time_ns(frame.heartbeat().time_ns());
-    return Answer(stream, std::move(answer));
-  }
+  if (frame.has_heartbeat()) return Answer(stream, transport::BulkLink::ReplyTo(frame));
 }
 
 void DataStreams::OnHello(uint64_t id, Stream& stream, wire::Frame frame) {
   const wire::Hello& hello = frame.hello();
   if (absl::Status same = transport::CheckVersions(hello); !same.ok()) return Refuse(id, same);
-  if (absl::Status own = transport::CheckCertificate(stream.link->peer(), hello); !own.ok())
+  if (absl::Status own = transport::CheckCertificate(stream.accepted->peer(), hello); !own.ok())
     return Refuse(id, own);
   if (options_.peers.contains(hello.role())) return OnPeerHello(id, stream, hello);
   if (hello.role() != wire::ROLE_DATA || hello.session() == 0) {
@@ -164,7 +162,7 @@ void DataStreams::OnHello(uint64_t id, Stream& stream, wire::Frame frame) {
     return Refuse(
         id, absl::FailedPreconditionError(absl::StrCat("Session ", session_id, " has ended.")));
   }
-  stream.link->Admit();
+  stream.accepted->Admit();
   if (isolated_ &&
       !admitted_.contains(session_id)) {  // the session's client may know before this worker
     stream.awaits = session_id;
@@ -180,12 +178,10 @@ void DataStreams::OnHello(uint64_t id, Stream& stream, wire::Frame frame) {
     link->Close(absl::CancelledError("The session opened another data stream."));
     OnClosed(replaced);
   }
-  wire::Frame reply;
-  reply.mutable_hello_reply()->set_session(stream.session.number());
-  reply.mutable_hello_reply()->set_build_version(wire::kBuildVersion);
-  reply.mutable_hello_reply()->set_protocol_version(wire::kProtocolVersion);
-  stream.segments.Listen(listener_.get(), *reply.mutable_hello_reply());
-  (void)SendFrame(stream, std::move(reply));  // on_closed reports a closed link
+  wire::HelloReply answer;
+  answer.set_session(stream.session.number());
+  stream.segments.Listen(listener_.get(), answer);
+  stream.link->Answer(std::move(answer));
   SendCallbacks(stream.session);
   Pump(stream.session);
 }
@@ -197,9 +193,9 @@ void DataStreams::OnPeerHello(uint64_t id, Stream& stream, const wire::Hello& he
                           "The token is not one of this cluster's workers; only they may open "
                           "streams to one another."));
   }
-  stream.link->Admit();
+  stream.accepted->Admit();
   stream.owner = options_.peers.at(hello.role());
-  stream.owner->AcceptPeer(id, stream.link, hello);
+  stream.owner->AcceptPeer(id, stream.accepted, hello);
 }
 
 // Of uploads and fetches only: a client may name nothing else.
@@ -325,7 +321,7 @@ std::string DataStreams::ClientOf(SessionId session) const {
 
 // Sends in order; frames that the link does not take wait until it is writable.
 void DataStreams::Answer(Stream& stream, wire::Frame frame) {
-  if (!stream.answers.empty() || !SendFrame(stream, frame).ok())
+  if (!stream.answers.empty() || !stream.link->Send(frame).ok())
     stream.answers.push_back(std::move(frame));
 }
 
@@ -357,11 +353,7 @@ void DataStreams::OnClosed(uint64_t id) {
 }
 
 void DataStreams::Refuse(uint64_t id, const absl::Status& why) {
-  Stream& stream = streams_.at(id);
-  wire::Frame reply;
-  *reply.mutable_hello_reply()->mutable_failure() = wire::ToFailure(why);
-  (void)SendFrame(stream, std::move(reply));
-  stream.link->Close(why);
+  streams_.at(id).link->Refuse(why);
   OnClosed(id);
 }
 
@@ -468,7 +460,7 @@ std::optional<size_t> DataStreams::SendPiece(Stream& stream, SessionId session,
   bulk.mutable_name()->set_shard(outgoing.shard);
   transport::PutStep(data, step, bulk);
   // Full: on_writable follows. Closed: on_closed follows and drops it.
-  if (!SendFrame(stream, std::move(frame)).ok()) return std::nullopt;
+  if (!stream.link->Send(std::move(frame)).ok()) return std::nullopt;
   data.Advance(step);
   sent_bytes_ += step.piece.size;
   if (step.way == transport::OutgoingShard::Way::kLent) {
@@ -492,14 +484,6 @@ void DataStreams::OnDone(Stream& stream, const wire::ShardName& name, Done done)
                            .data = transport::OutgoingShard(bytes),
                            .owner = std::move(block),
                            .sent = [](const absl::Status&) {}});
-}
-
-absl::Status DataStreams::SendFrame(Stream& stream, wire::Frame frame) {
-  frame.set_incarnation(options_.incarnation.number());
-  frame.set_sequence(stream.sequence + 1);
-  absl::Status status = stream.link->Send(std::move(frame));
-  if (status.ok()) ++stream.sequence;
-  return status;
 }
 
 UploadStaging::Shards DataStreams::TakeUpload(SessionId session, uint64_t upload) {
@@ -544,7 +528,7 @@ void DataStreams::EndSession(SessionId session_id) {
 
 void DataStreams::CloseAll() {
   for (auto& [id, stream] : streams_)
-    stream.link->Close(absl::UnavailableError("The worker is shutting down."));
+    stream.accepted->Close(absl::UnavailableError("The worker is shutting down."));
   streams_.clear();
   sessions_.clear();
 }

@@ -28,6 +28,7 @@
 #include <vector>
 
 #include "gangway/base/executor.h"
+#include "gangway/transport/bulk/bulk_link.h"
 #include "gangway/transport/bulk/lending_pool.h"
 #include "gangway/transport/bulk/lent_block.h"
 #include "gangway/transport/bulk/outgoing_shard.h"
@@ -114,13 +115,14 @@ class DataStreams {
  private:
   struct Stream {
     uint64_t id = 0;
-    std::shared_ptr<transport::Link> link;
+    std::shared_ptr<transport::Link> accepted;
+    std::shared_ptr<transport::BulkLink>
+        link;                      // of `accepted`; unused once the stream has an owner
     SessionId session;             // 0: no Hello yet
     PeerStreams* owner = nullptr;  // of another worker's stream
     std::vector<wire::Frame>
         early;         // arrived before the key; the Hello alone if that came before its admission
     SessionId awaits;  // the session that is not admitted yet; 0: none
-    uint64_t sequence = 0;
     transport::SegmentExchange segments;
     transport::Lendings lent;         // fetched shards that the client may be reading
     std::deque<wire::Frame> answers;  // wait until the link is writable
@@ -177,7 +179,6 @@ class DataStreams {
   void Pump(SessionId session);
   // The bytes that it sent; none: the link takes no more for now.
   std::optional<size_t> SendPiece(Stream& stream, SessionId session, Outgoing& outgoing);
-  absl::Status SendFrame(Stream& stream, wire::Frame frame);
   void AwaitStream(SessionId session);
   static transport::ShardSize SizeOf(const Outgoing& outgoing);
   // What the stream takes no more of, or none has taken.
