@@ -8,10 +8,10 @@
 // Threading: everything runs on the client's event loop, except PushNow. Ownership: the caller keeps the bytes of a
 // push valid until `released` is called (on the loop).
 //
-// Failure: a lost link ends the fetches that wait on it (`on_lost`) and the uploads of which it has taken bytes that
-// are not known to have arrived (`on_upload_lost`). It is reopened, at growing intervals, while the controller reports
-// the worker as up; what has not begun waits for that, for kDownMax. While anything is under way, Watch asks the worker
-// on the link for a sign of life, and gives a silent link up.
+// Failure: a lost link (bulk_link.h) ends the fetches that wait on it (`on_lost`) and the uploads of which it has taken
+// bytes that are not known to have arrived (`on_upload_lost`). It is reopened, at growing intervals, while the
+// controller reports the worker as up; what has not begun waits for that, for kDownMax. While anything is under way,
+// Watch asks the worker on the link for a sign of life, and gives a silent link up.
 #ifndef GANGWAY_CLIENT_DATA_LINKS_H_
 #define GANGWAY_CLIENT_DATA_LINKS_H_
 
@@ -34,6 +34,7 @@
 #include "gangway/base/executor.h"
 #include "gangway/base/ids.h"
 #include "gangway/base/mutex.h"
+#include "gangway/transport/bulk/bulk_link.h"
 #include "gangway/transport/bulk/outgoing_shard.h"
 #include "gangway/transport/bulk/segment_exchange.h"
 #include "gangway/transport/bulk/send_turns.h"
@@ -74,9 +75,10 @@ class DataLinks {
   static constexpr size_t kInterleaved = 4;  // large pushes to one worker that take turns
   // Of WorkerLink::dropped; the oldest is forgotten, and its bytes stay until the session ends.
   static constexpr size_t kDroppedMax = 65'536;
-  static constexpr std::chrono::milliseconds kWatchInterval{1000};
+  static constexpr std::chrono::milliseconds kWatchInterval = transport::BulkLink::kAskInterval;
   // After a question. With the interval it stays below the 7 s that are promised.
   static constexpr std::chrono::milliseconds kSilenceMax{5000};
+  static constexpr std::chrono::milliseconds kConnectMax{2000};
   static constexpr std::chrono::milliseconds kWelcomeMax{
       4000};  // after a Hello; a busy host is late
   // How long uploads that have not begun and fetches wait for a link. Like the silence, it ends below 7 s.
@@ -91,9 +93,6 @@ class DataLinks {
     std::string token;  // of the session, for the workers
     bool awaits_admission =
         false;  // links are opened to workers that have admitted the session only
-    std::chrono::milliseconds connect_limit{2000};
-    std::chrono::milliseconds retry_first{20};  // doubled each time
-    int attempts = 6;  // failures in a row until the retry interval is fixed
     // A piece of a fetched shard, or its failure.
     std::function<void(const wire::Bulk& bulk)> on_shard;
     // All bytes of a fetched shard, in the worker's shared memory.
@@ -166,56 +165,43 @@ class DataLinks {
     Mutex mutex;
     EventLoop* loop GANGWAY_GUARDED_BY(mutex) = nullptr;
   };
-  // An open link, and what its frames have in common. Any thread sends; frames are numbered in the order in which they
-  // leave.
+  // An open link, as any thread sends on it.
   struct Sender {
+    // Notes the upload of which the frame has bytes.
     absl::Status Send(wire::Frame frame) GANGWAY_EXCLUDES(mutex);
 
-    const std::shared_ptr<transport::Link> link;
-    const uint64_t epoch;
+    const std::shared_ptr<transport::FrameSender> frames;
     const Incarnation incarnation;
-    const SessionId session;
     Mutex mutex;
-    uint64_t sequence GANGWAY_GUARDED_BY(mutex) = 0;
     // Uploads of which the link has taken bytes since the last question; repeated ones.
     std::vector<uint64_t> unproven GANGWAY_GUARDED_BY(mutex);
-    uint64_t sent_bytes GANGWAY_GUARDED_BY(mutex) = 0;  // in frames that the link has taken
   };
-  // The answer to it proves that what was sent before it has arrived.
+  enum class Asked : uint8_t { kNothing, kUnsent, kSent };
+  // The reply to it proves that what was sent before it has arrived.
   struct Question {
-    uint64_t number = 0;
-    bool open = false;              // no answer yet
-    bool sent = false;              // else the link took no more
+    Asked state = Asked::kNothing;  // kUnsent: the link took no more
+    uint64_t number = 0;            // once it is sent
     std::vector<uint64_t> uploads;  // of which bytes were sent before it
   };
-  // One attempt to connect and, if it succeeds, the link. Events of an abandoned attempt are
-  // ignored.
-  struct Attempt {
-    bool closed = false;
-    absl::Status why;
-    // A sign of life is a frame, or progress of what is queued. Awaited: the answer to the Hello or to a question.
-    transport::Silence silence;
-    size_t queued = 0;  // at the last Look
-    uint64_t gone = 0;  // chunk bytes that had left the queue by then
+  // What belongs to a link from its welcome until it is lost.
+  struct Connection {
+    std::shared_ptr<Sender> sender;
     Question question;
-    std::shared_ptr<Sender> sender;  // null: not connected
-    bool welcomed = false;           // nothing is pushed before: a rejected link loses what it took
     transport::SegmentExchange segments;
     std::deque<wire::Bulk> words;     // about fetched places, not sent yet
     std::deque<wire::Frame> replies;  // to host callbacks, not sent yet
     std::map<ShardKey, Reservation> reserved;
   };
+  using ConnectionPtr = std::shared_ptr<Connection>;
   struct WorkerLink {
     wire::Worker worker;
-    Incarnation previous;  // the incarnation before this one
-    bool up = false;
+    Incarnation previous;                       // the incarnation before this one
+    std::shared_ptr<transport::BulkLink> link;  // to this incarnation; null: it is not up
+    ConnectionPtr
+        open;  // null: the link is not open; before, a rejected one would lose what it took
     bool admits = false;   // this session's links, if that is awaited
-    int failures = 0;      // consecutive
     absl::Status refusal;  // why the last attempt failed; OK: it did not, or was welcomed before
-    Clock::time_point down_since;      // without a link that has been welcomed
-    int hellos = 0;                    // sent to this incarnation
-    std::shared_ptr<Attempt> attempt;  // null: no link and none under way
-    bool pumping = false;              // a turn is posted
+    bool pumping = false;  // a turn is posted
     // Small pushes, and the large ones that have begun. The others wait until few enough have.
     transport::SendTurns<Pushing> active;
     std::deque<Pushing> placing;  // have requested a place
@@ -226,15 +212,16 @@ class DataLinks {
 
   static bool IsFor(const WorkerLink& worker, const Destination& to);
   bool MayDial(const WorkerLink& to) const { return to.admits || !options_.awaits_admission; }
-  void Dial(WorkerKey key);
+  std::shared_ptr<transport::BulkLink> LinkTo(const WorkerLink& to);
+  void Dial(WorkerLink& to);
   void HangUp(WorkerLink& to, const absl::Status& reason);
-  void Dialed(WorkerKey key, const std::shared_ptr<Attempt>& attempt,
-              absl::StatusOr<std::shared_ptr<transport::Link>> link);
-  void OnFrame(WorkerKey key, const std::shared_ptr<Attempt>& attempt, wire::Frame frame);
+  void OnFrame(WorkerKey key, wire::Frame frame);
   absl::Status StreamLost(const WorkerLink& to, const absl::Status& why) const;
-  // `silent`: so what has not begun does not wait for the next link either.
-  void Lost(WorkerKey key, const std::shared_ptr<Attempt>& attempt, absl::Status why,
-            bool silent = false);
+  // The link is down, of which `was` tells how far it had come.
+  void OnDown(WorkerKey key, const absl::Status& why, transport::BulkLink::State was);
+  // It says nothing: so what has not begun does not wait for the next link either.
+  void GiveUpSilent(WorkerKey key);
+  void LoseSent(WorkerLink& to, const absl::Status& why);
   // What waits for a link to the worker waits no longer.
   void GiveUp(WorkerKey key, const absl::Status& why);
   // Takes the pushes that `of` selects off the queues, and returns their uploads.
@@ -242,32 +229,30 @@ class DataLinks {
   static std::set<uint64_t> TakePushes(WorkerLink& to, Of of);
   static bool IsBusy(const WorkerLink& to);
   void Look(WorkerKey key, Clock::time_point now, Clock::duration stood_still);
-  static void Ask(Attempt& attempt, Clock::time_point now);
-  static void NoteProgress(Attempt& attempt, Clock::time_point now);
+  static void Ask(WorkerLink& to, Clock::time_point now);
   void SchedulePump(WorkerKey key);
   void Pump(WorkerKey key);
-  static bool SendPiece(WorkerLink& to, Pushing& pushing);
+  bool SendPiece(WorkerLink& to, Pushing& pushing);
   void Begin(WorkerLink& to, Pushing pushing);
   bool Activate(WorkerLink& to);
   bool AskForPlace(WorkerLink& to, const Push& push, size_t bytes);
   bool TakeReservation(WorkerLink& to, Pushing& pushing);
-  static bool OnReserved(Attempt& attempt, ShardKey shard, const wire::PlaceAnswer& answer);
-  void OnFetched(WorkerKey key, const std::shared_ptr<Attempt>& attempt, const wire::Bulk& bulk);
-  void Say(WorkerKey key, const std::shared_ptr<Attempt>& attempt, wire::Bulk word);
-  void OnHostCallback(WorkerKey key, const std::shared_ptr<Attempt>& attempt,
-                      wire::HostCallback callback);
+  static bool OnReserved(Connection& connection, ShardKey shard, const wire::PlaceAnswer& answer);
+  void OnFetched(WorkerKey key, const ConnectionPtr& connection, const wire::Bulk& bulk);
+  void Say(WorkerKey key, const ConnectionPtr& connection, wire::Bulk word);
+  void OnHostCallback(WorkerKey key, wire::HostCallback callback);
   bool SendWords(WorkerLink& to);
-  void OnBulk(WorkerKey key, const std::shared_ptr<Attempt>& attempt, const wire::Bulk& bulk);
-  void OnPlace(WorkerKey key, Attempt& attempt, const wire::ShardName& name,
+  void OnBulk(WorkerKey key, const ConnectionPtr& connection, const wire::Bulk& bulk);
+  void OnPlace(WorkerKey key, Connection& connection, const wire::ShardName& name,
                const wire::PlaceAnswer& answer);
-  void OnGreeted(WorkerLink& to, Attempt& attempt, const wire::HelloReply& reply);
-  static wire::Frame FrameOf(const Sender& sender, const Push& push,
-                             const transport::OutgoingShard& shard,
-                             const transport::OutgoingShard::Step& step);
+  void OnOpen(WorkerKey key, const wire::HelloReply& reply);
+  static void OnReply(WorkerLink& to, uint64_t number);
+  wire::Frame FrameOf(const Push& push, const transport::OutgoingShard& shard,
+                      const transport::OutgoingShard::Step& step) const;
 
   Options options_;
   bool closed_ = false;
-  Clock::time_point watched_{};  // the last Watch
+  transport::Looks looks_;
   const std::shared_ptr<Returns> returns_ = std::make_shared<Returns>();
   std::map<WorkerKey, WorkerLink> workers_;
   Mutex open_mutex_;

@@ -11,31 +11,32 @@ void DataLinks::Reserve(WorkerKey key, const Push& wish,
                         std::function<void(std::shared_ptr<char> place)> placed) {
   auto it = workers_.find(key);
   if (closed_ || it == workers_.end() || wish.to.next || !IsFor(it->second, wish.to)) return;
-  Attempt* attempt = it->second.attempt.get();
-  if (attempt == nullptr || !attempt->welcomed || !attempt->segments.IsConnected()) return;
+  const ConnectionPtr connection = it->second.open;
+  if (connection == nullptr || !connection->segments.IsConnected()) return;
   if (!AskForPlace(it->second, wish, wish.bytes)) return;
-  attempt->reserved[{wish.upload, wish.shard}] = {.bytes = wish.bytes, .placed = std::move(placed)};
+  connection->reserved[{wish.upload, wish.shard}] = {.bytes = wish.bytes,
+                                                     .placed = std::move(placed)};
 }
 
 // Gives `pushing` the place that Reserve requested. True: the worker has not answered yet.
 bool DataLinks::TakeReservation(WorkerLink& to, Pushing& pushing) {
-  if (to.attempt == nullptr) return false;
-  auto reserved = to.attempt->reserved.extract({pushing.push.upload, pushing.push.shard});
+  if (to.open == nullptr) return false;
+  auto reserved = to.open->reserved.extract({pushing.push.upload, pushing.push.shard});
   if (reserved.empty()) return false;
   pushing.shard.WriteInto(std::move(reserved.mapped().target));
   return pushing.shard.target() == nullptr;
 }
 
-void DataLinks::OnPlace(WorkerKey key, Attempt& attempt, const wire::ShardName& name,
+void DataLinks::OnPlace(WorkerKey key, Connection& connection, const wire::ShardName& name,
                         const wire::PlaceAnswer& answer) {
   WorkerLink& to = workers_[key];
-  if (OnReserved(attempt, {name.upload(), name.shard()}, answer)) return;
+  if (OnReserved(connection, {name.upload(), name.shard()}, answer)) return;
   auto pushing = std::find_if(to.placing.begin(), to.placing.end(), [&name](const Pushing& each) {
     return each.push.upload == name.upload() && each.push.shard == name.shard();
   });
   if (pushing == to.placing.end()) return;
   if (answer.has_place() && answer.place().size() == pushing->push.data.size()) {
-    pushing->shard.WriteInto(attempt.segments.Find(answer.place()));
+    pushing->shard.WriteInto(connection.segments.Find(answer.place()));
   }
   pushing->unplaceable = pushing->shard.target() == nullptr;
   Begin(to, std::move(*pushing));
@@ -44,15 +45,16 @@ void DataLinks::OnPlace(WorkerKey key, Attempt& attempt, const wire::ShardName& 
 }
 
 // False: there is no such reservation, or its push has taken it.
-bool DataLinks::OnReserved(Attempt& attempt, ShardKey shard, const wire::PlaceAnswer& answer) {
-  auto entry = attempt.reserved.find(shard);
-  if (entry == attempt.reserved.end()) return false;
+bool DataLinks::OnReserved(Connection& connection, ShardKey shard,
+                           const wire::PlaceAnswer& answer) {
+  auto entry = connection.reserved.find(shard);
+  if (entry == connection.reserved.end()) return false;
   Reservation& reserved = entry->second;
   if (answer.has_place() && answer.place().size() == reserved.bytes) {
-    reserved.target = attempt.segments.Find(answer.place());
+    reserved.target = connection.segments.Find(answer.place());
   }
   if (reserved.target == nullptr) {
-    attempt.reserved.erase(entry);
+    connection.reserved.erase(entry);
   } else if (reserved.placed) {
     std::exchange(reserved.placed, nullptr)(
         std::shared_ptr<char>(reserved.target, reinterpret_cast<char*>(reserved.target.get())));
@@ -62,19 +64,18 @@ bool DataLinks::OnReserved(Attempt& attempt, ShardKey shard, const wire::PlaceAn
 
 // The shard is read in place. The worker keeps the place until its last reader is reported gone or
 // the stream ends; the mapping outlives the stream.
-void DataLinks::OnFetched(WorkerKey key, const std::shared_ptr<Attempt>& attempt,
-                          const wire::Bulk& bulk) {
+void DataLinks::OnFetched(WorkerKey key, const ConnectionPtr& connection, const wire::Bulk& bulk) {
   const wire::SharedBlock& place = bulk.lent();
-  auto mapped = attempt->segments.Find(place);
+  auto mapped = connection->segments.Find(place);
   wire::Bulk word;
   *word.mutable_name() = bulk.name();
   if (mapped == nullptr) {
     word.mutable_resend();
-    return Say(key, attempt, std::move(word));
+    return Say(key, connection, std::move(word));
   }
   word.mutable_received();
-  auto give_back = [this, returns = returns_, key, weak = std::weak_ptr<Attempt>(attempt), word,
-                    mapped, forks = ForkGeneration()](const char*) {
+  auto give_back = [this, returns = returns_, key, weak = std::weak_ptr<Connection>(connection),
+                    word, mapped, forks = ForkGeneration()](const char*) {
     if (ForkGeneration() != forks) return;  // a child's copy of the parent's reference
     MutexLock lock(returns->mutex);
     if (returns->loop == nullptr) return;
@@ -94,7 +95,7 @@ bool DataLinks::AskForPlace(WorkerLink& to, const Push& push, size_t bytes) {
   wish.mutable_name()->set_upload(push.upload);
   wish.mutable_name()->set_shard(push.shard);
   wish.mutable_place_request()->set_size(bytes);
-  return to.attempt->sender->Send(std::move(frame)).ok();
+  return to.open->sender->Send(std::move(frame)).ok();
 }
 
 }  // namespace gangway::client
