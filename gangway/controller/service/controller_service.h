@@ -1,14 +1,15 @@
-// The controller around controller/core: links to clients, schedulers, the compiler and tools. Schedulers of this
+// The controller around controller/core. It turns what links and timers bring into steps of the core, and hands the
+// core's actions to those who keep what they concern: the links of clients, schedulers and compilers (client_links.h,
+// scheduler_links.h, compiler_links.h), the questions that are under way (status_queries.h, trace_queries.h,
+// why_queries.h) and the programs that are held (held_programs.h). None of them knows this class. Schedulers of this
 // process have no links: at the end of each round of the loop, the controller and they run in turns until neither has
 // anything for the other.
 //
 // Threading: everything runs on the given event loop, which outlives this object. The output of one
-// loop round leaves as one batch per link, which PacedSender cuts where it is large.
+// loop round leaves as one batch per link.
 //
-// A client's welcome waits for the declared workers, but not long for some that are missing: its session
-// then starts without their devices and is told their names. Without any worker it is rejected at the
-// deadline. Liveness: the controller and a scheduler in its own process exchange heartbeats, and
-// the compiler sends them; one whose link closes, or that is silent for 5 s, is dead.
+// Liveness: the controller and a scheduler in its own process exchange heartbeats, and the compiler sends them; one
+// whose link closes, or that is silent for 5 s, is dead.
 #ifndef GANGWAY_CONTROLLER_SERVICE_CONTROLLER_SERVICE_H_
 #define GANGWAY_CONTROLLER_SERVICE_CONTROLLER_SERVICE_H_
 
@@ -27,10 +28,14 @@
 #include "gangway/base/memory_budget.h"
 #include "gangway/base/pulse.h"
 #include "gangway/controller/core/controller.h"
+#include "gangway/controller/service/client_links.h"
+#include "gangway/controller/service/compiler_links.h"
 #include "gangway/controller/service/held_programs.h"
 #include "gangway/controller/service/scheduler_links.h"
+#include "gangway/controller/service/status_queries.h"
+#include "gangway/controller/service/trace_queries.h"
+#include "gangway/controller/service/why_queries.h"
 #include "gangway/transport/handshake/handshake.h"
-#include "gangway/transport/paced_sender.h"
 #include "gangway/transport/transport.h"
 #include "gangway/wire/island_port.h"
 
@@ -80,144 +85,59 @@ class ControllerService {
 
  private:
   class LinkEndpoint;
-  struct ClientLink {
-    std::shared_ptr<transport::Link> link;
-    std::unique_ptr<transport::PacedSender> sender;  // on `link`
-    std::string name;
-    bool wants_ends = false;
-    Owner owner;
-    bool welcomed = false;
-    Clock::time_point since;
-    wire::SessionEvents batch;  // of this round
-  };
-  struct CompilerLink {
-    std::shared_ptr<transport::Link> link;
-    std::unique_ptr<transport::PacedSender> sender;  // on `link`
-    uint64_t key = 0;                                // of the link
-    uint64_t process_id = 0;
-    std::string name;
-    Clock::time_point heard;
-  };
-  struct StatusQuery {
-    std::shared_ptr<transport::Link> link;  // of a tool
-    SessionId session;                      // of a client, which is told the devices' memory only
-    uint64_t client_query = 0;              // its number
-    uint32_t missing = 0;
-    std::map<DeviceId, wire::DeviceUsage> devices;
-    struct OfWorker {
-      wire::DataBytes data;
-      uint64_t nodes = 0;
-    };
-    std::map<std::pair<uint32_t, uint32_t>, OfWorker> workers;  // by island and index
-  };
 
-  struct TraceQuery {
-    std::shared_ptr<transport::Link> link;
-    uint64_t asked_ns = 0;
-    std::set<std::string> missing;  // processes
-    // Of a client, which is told only what belongs to its session (OB-3).
-    SessionId session;
-    uint64_t client_query = 0;
-    std::set<uint64_t> gangs;                          // the session's
-    std::set<uint64_t> executables;                    // that they launch
-    std::map<uint64_t, std::string> executable_names;  // of all sessions
-  };
-
-  struct WhyQuery {
-    std::shared_ptr<transport::Link> link;
-    std::set<uint32_t> missing;  // islands
-    wire::WhyReply reply;
-  };
-
+  ClientLinks::Events EventsOfClients();
   SchedulerLinks::Events EventsOfSchedulers();
-  wire::Frame NewTerms(uint32_t island) const;
-  void OnSchedulerFrame(uint32_t island, wire::Frame& frame);
+  CompilerLinks::Events EventsOfCompilers();
+  StatusQueries::Events EventsOfStatusQueries();
+  TraceQueries::Events EventsOfTraceQueries();
+  WhyQueries::Events EventsOfWhyQueries();
+
   wire::Frame NewReply() const;
+  wire::Frame NewTerms(uint32_t island) const;
   void OnFrame(wire::Role role, uint64_t key, wire::Frame& frame);
-  void OnClientBeat(SessionId session, const wire::Heartbeat& beat);
+  void OnClientFrame(SessionId session, wire::Frame& frame);
+  void OnToolFrame(uint64_t tool, wire::Frame& frame);
+  void OnSchedulerFrame(uint32_t island, wire::Frame& frame);
+  void OnCompilerFrame(uint32_t compiler, wire::Frame& frame);
   void OnWritable(wire::Role role, uint64_t key);
-  std::unique_ptr<transport::PacedSender> NewSender(
-      const std::shared_ptr<transport::Link>& link,
-      const transport::PacedSender::Options& options = {});
-  void EndSlowClient(SessionId session);
-  void OnPulse(Clock::time_point now, Clock::duration stood_still);
-  absl::Status WelcomeCompiler(const std::shared_ptr<transport::Link>& link,
-                               const wire::Hello& hello, uint64_t key);
-  CompilerLink* FindCompiler(uint64_t key);
-  void WatchCompilers(Clock::time_point now, Clock::duration stood_still);
-  void EndCompiler(const CompilerEnd& end);
-  void OnCompilerClosed(uint32_t compiler, const absl::Status& why);
-  void SendCompile(uint32_t compiler, wire::CompileRequest request);
   void OnClosed(wire::Role role, uint64_t key, const absl::Status& why);
-  void WelcomeClients();
-  // What sessions of one owner may use now.
-  struct Seen {
-    wire::Topology topology;
-    std::string absent;
-    bool awaits_replacement = false;  // of what is absent
-  };
-  Seen See(const Owner& owner) const;
-  std::optional<wire::Failure> RefuseClient(const Owner& owner, const Seen& seen,
-                                            bool waits_no_more) const;
-  std::chrono::milliseconds AbsenceMax(Clock::time_point now, const Seen& seen) const;
-  void SendWelcome(SessionId session, ClientLink& client);
+  void OnPulse(Clock::time_point now, Clock::duration stood_still);
+
   void OnStatusRequest(uint64_t tool, const wire::StatusRequest& request);
   void OnPresence();
-  void OnUsage(uint32_t island, const wire::Usage& usage);
-  void FinishStatus(uint64_t probe);
-  void Probe(StatusQuery query);
-  void FinishDrain();
   void OnDrainRequest(uint64_t tool, const wire::DrainRequest& request);
+  void FinishDrain();
+  uint32_t AskForUsage(uint64_t probe);
+  std::set<std::string> AskForTraces(const wire::Frame& question);
+  void FillStatus(wire::StatusReply& reply) const;
   // head_memory.cc
-  void RefusePrograms(SessionId session, ClientLink& client, wire::Frame& frame);
+  void RefusePrograms(SessionId session, wire::Frame& frame);
   absl::Status TakeProgram(SessionId session, const wire::CompileOp& op, uint64_t dropped_bytes);
   void FillMemory(wire::StatusReply& reply) const;
-  // seeing.cc
-  void OnWhyRequest(uint64_t tool, wire::WhyRequest request);
-  void ExplainClients(wire::WhyReply& reply) const;
-  void OnWhyReply(uint32_t island, wire::WhyReply& reply);
-  void FinishWhy(uint64_t probe);
-  void OnTraceRequest(uint64_t tool);
-  void Trace(TraceQuery query);
-  void SendTrace(const TraceQuery& query, wire::Frame frame);
-  void OnTraceReply(wire::Frame frame);
-  void FinishTrace(uint64_t probe);
-  // client_queries.cc
-  void OnUsageRequest(SessionId session, const wire::UsageRequest& request);
-  void FinishUsage(const StatusQuery& query);
-  void OnClientTrace(SessionId session, const wire::TraceRequest& request);
-  static void KeepSession(TraceQuery& query, wire::TraceReply& reply);
-  static void AddExecutableNames(const TraceQuery& query, wire::TraceReply& reply);
+
   void Step(Event event, uint64_t batch = 0);
   void Arm();
   void Flush();
-  void CloseEnded();
   void Say(const std::string& event);
 
   EventLoop* const loop_;
   const ControllerOptions options_;
   Controller core_;
   LatencyHold latency_{&LatencyRequest::OfProcess()};
-  std::map<SessionId, ClientLink> clients_;
   HeldPrograms held_programs_;
+  ClientLinks clients_;
   SchedulerLinks schedulers_;
-  std::vector<CompilerLink> compilers_;  // as many as there may be
-  std::string compiled_;                 // the executable of the CompileResult at hand
+  CompilerLinks compilers_;
+  StatusQueries status_queries_;
+  TraceQueries trace_queries_;
+  WhyQueries why_queries_;
+  std::string compiled_;  // the executable of the CompileResult at hand
   std::map<uint64_t, std::shared_ptr<transport::Link>> tools_;
   bool started_up_ = false;            // all declared processes have been up at a time
   std::set<uint64_t> awaiting_ready_;  // tools that are answered once they are
-  std::map<uint64_t, StatusQuery> queries_;
-  std::vector<std::pair<SessionId, absl::Status>>
-      ended_;  // sessions whose links are closed once they know why
-  std::map<uint64_t, TraceQuery> traces_;
-  std::map<uint64_t, WhyQuery> whys_;
-  const Clock::time_point started_ = Clock::now();
-  uint64_t next_session_ =
-      1;                   // without gaps, so that those which have ended are few runs of numbers
-  uint64_t next_key_ = 1;  // tools, schedulers, compilers, probes
-  uint64_t frames_received_ = 0;   // from clients
-  uint64_t frames_sent_ = 0;       // to clients
-  std::function<void()> drained_;  // of DrainAll, until called
+  uint64_t next_key_ = 1;              // of the links of tools, schedulers and compilers
+  std::function<void()> drained_;      // of DrainAll, until called
   std::optional<Time> armed_;
   HeapTrimmer heap_{uint64_t{32} << 20, uint64_t{32} << 20};
   std::unique_ptr<Pulse> pulse_;

@@ -1,5 +1,6 @@
 // The part of controller_service.h that keeps the head's memory within its limit, and says what it holds.
 #include <cstdint>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
@@ -11,7 +12,7 @@
 namespace gangway::controller {
 
 // Answers the compiles whose programs do not fit, and removes them from the batch. The session's other work goes on.
-void ControllerService::RefusePrograms(SessionId session, ClientLink& client, wire::Frame& frame) {
+void ControllerService::RefusePrograms(SessionId session, wire::Frame& frame) {
   if (options_.memory == nullptr) return;
   uint64_t dropped_bytes = 0;  // of the one program that came in pieces
   for (const wire::Attachment& attachment : frame.attachments())
@@ -24,9 +25,10 @@ void ControllerService::RefusePrograms(SessionId session, ClientLink& client, wi
       ++i;
       continue;
     }
-    wire::Compiled& answer = *client.batch.add_events()->mutable_compiled();
-    answer.set_executable(ops[i].compile().executable());
-    *answer.mutable_failure() = wire::ToFailure(taken);
+    wire::SessionEvent answer;
+    answer.mutable_compiled()->set_executable(ops[i].compile().executable());
+    *answer.mutable_compiled()->mutable_failure() = wire::ToFailure(taken);
+    clients_.Add(session, std::move(answer));
     ops.DeleteSubrange(i, 1);
   }
 }
