@@ -70,7 +70,7 @@ class Link {
   virtual const Peer& peer() const = 0;
 
   // The owner of an accepted link calls it when the peer has shown that it belongs here, by a token: the link is no
-  // stranger's from then on (grpc/strangers.h). Again: no effect.
+  // stranger's from then on (base/strangers.h). Again: no effect.
   virtual void Admit() {}
 };
 

@@ -20,7 +20,7 @@
 #include "gangway/transport/grpc/address.h"
 #include "gangway/transport/grpc/client_stream.h"
 #include "gangway/transport/grpc/server_stream.h"
-#include "gangway/transport/grpc/strangers.h"
+#include "gangway/transport/grpc/stranger_watch.h"
 
 namespace gangway::transport {
 namespace {

@@ -30,7 +30,7 @@ struct GrpcOptions {
   std::shared_ptr<PeerPolicy> peers;
   size_t message_bytes_max = size_t{1} << 30;  // of one frame
   // The owners of its listeners call Link::Admit once a peer has presented a token, in a small first frame. So
-  // connections without an admitted link are strangers, and bounded (strangers.h). False: every peer is welcome.
+  // connections without an admitted link are strangers, and bounded (base/strangers.h). False: every peer is welcome.
   bool admits_peers = false;
   // A peer that answers nothing for this long, because its host or the network is gone, is lost: its links close. At
   // least 2 s. Long by default, because a process that is stopped for as long, by a debugger or a closed laptop, is

@@ -17,7 +17,7 @@ ServerStream::ServerStream(std::shared_ptr<StreamSet> set, grpc::CompletionQueue
       call_(std::move(call)),
       strangers_(std::move(strangers)) {
   peer_.address = call_->context.peer();
-  if (strangers_ != nullptr) connection_ = strangers_->Enter(peer_.address);
+  if (strangers_ != nullptr) connection_ = strangers_->Enter(peer_.address).connection;
   if (auto auth = call_->context.auth_context()) {
     peer_.authenticated = auth->IsPeerAuthenticated();
     SetCertificate(CertificateOf(*auth));
@@ -42,7 +42,10 @@ void ServerStream::Admit() {
 
 void ServerStream::LeaveStrangers() {
   MutexLock lock(strangers_mutex_);
-  if (auto connection = std::move(connection_)) strangers_->Leave(*connection, is_admitted_);
+  const auto connection = std::move(connection_);
+  if (connection == nullptr) return;
+  if (is_admitted_) strangers_->Withdraw(*connection);
+  strangers_->Leave(*connection);
 }
 
 absl::Status ServerStream::LostStatus() const {

@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "gangway/base/mutex.h"
-#include "gangway/transport/grpc/strangers.h"
+#include "gangway/base/strangers.h"
 #include "gangway/transport/grpc/stream.h"
 
 namespace gangway::transport {
@@ -52,7 +52,7 @@ class ServerStream final : public Stream {
   grpc::Status status_;
   const std::shared_ptr<Strangers> strangers_;  // null: every peer is welcome
   Mutex strangers_mutex_;
-  // Null: not watched, or this end has closed the link.
+  // Null: every peer is welcome, or this end has closed the link.
   std::shared_ptr<Strangers::Connection> connection_ GANGWAY_GUARDED_BY(strangers_mutex_);
   bool is_admitted_ GANGWAY_GUARDED_BY(strangers_mutex_) = false;
 };

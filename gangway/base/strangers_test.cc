@@ -1,5 +1,5 @@
 // Limits of connections whose peers have not shown who they are, with sockets of loopback.
-#include "gangway/transport/grpc/strangers.h"
+#include "gangway/base/strangers.h"
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 #include "gangway/base/clock.h"
 #include "gangway/base/tcp_peer.h"
 
-namespace gangway::transport {
+namespace gangway {
 namespace {
 
 constexpr std::chrono::seconds kLimit{10};
@@ -62,6 +62,10 @@ class StrangersTest : public ::testing::Test {
   // Whether this end has ended the connection.
   static bool IsEnded(const Stranger& stranger) { return HasPeerClosed(stranger.peer.get()); }
 
+  bool IsWatched(const Stranger& stranger) {
+    return strangers_.Enter(stranger.name).connection != strangers_.Enter("unix:").connection;
+  }
+
   FileDescriptor listener_;
   sockaddr_in address_ = {};
   int told_ = 0;
@@ -73,7 +77,7 @@ TEST_F(StrangersTest, SE1_TheOldestMakesRoom) {
   std::vector<Stranger> all;
   for (int i = 0; i < 3; ++i) all.push_back(Connect());
   EXPECT_FALSE(IsEnded(all[0]));
-  const auto known = strangers_.Enter(all[0].name);
+  const auto known = strangers_.Enter(all[0].name).connection;
   strangers_.Admit(*known);
   all.push_back(Connect());
   EXPECT_FALSE(IsEnded(all[1])) << "the first one is no stranger";
@@ -81,7 +85,7 @@ TEST_F(StrangersTest, SE1_TheOldestMakesRoom) {
   EXPECT_FALSE(IsEnded(all[0]));
   EXPECT_TRUE(IsEnded(all[1]));
   EXPECT_FALSE(IsEnded(all[2]));
-  EXPECT_EQ(strangers_.Enter(all[1].name), nullptr);
+  EXPECT_FALSE(IsWatched(all[1]));
 }
 
 TEST_F(StrangersTest, SE1_TheOneThatSentMostEndsOnceAllHaveSentTooMuch) {
@@ -98,14 +102,15 @@ TEST_F(StrangersTest, SE1_TheOneThatSentMostEndsOnceAllHaveSentTooMuch) {
 
 TEST_F(StrangersTest, SE1_BytesOfAnAdmittedLinkDoNotCountUntilItIsOver) {
   const Stranger stranger = Connect();
-  const auto refused = strangers_.Enter(stranger.name);
-  const auto welcome = strangers_.Enter(stranger.name);
+  const auto refused = strangers_.Enter(stranger.name).connection;
+  const auto welcome = strangers_.Enter(stranger.name).connection;
   strangers_.Admit(*welcome);
-  strangers_.Leave(*refused, false);
+  strangers_.Leave(*refused);
   Send(stranger, 5000);
   EXPECT_FALSE(strangers_.Look()) << "there is no stranger";
   const int before = told_;
-  strangers_.Leave(*welcome, true);
+  strangers_.Withdraw(*welcome);
+  strangers_.Leave(*welcome);
   EXPECT_EQ(told_, before + 1);
   Send(stranger, 1000);
   EXPECT_TRUE(strangers_.Look());
@@ -119,7 +124,7 @@ TEST_F(StrangersTest, SE1_BytesOfAnAdmittedLinkDoNotCountUntilItIsOver) {
 TEST_F(StrangersTest, SE1_ARefusedLinkForgivesNoBytes) {
   const Stranger stranger = Connect();
   Send(stranger, 900);
-  strangers_.Leave(*strangers_.Enter(stranger.name), false);
+  strangers_.Leave(*strangers_.Enter(stranger.name).connection);
   Send(stranger, 101);
   strangers_.Look();
   EXPECT_TRUE(IsEnded(stranger));
@@ -129,13 +134,15 @@ TEST_F(StrangersTest, SE1_TooManyStreamsEndAStranger) {
   const Stranger stranger = Connect();
   for (int i = 0; i < 2; ++i) strangers_.Enter(stranger.name);
   EXPECT_FALSE(IsEnded(stranger));
-  EXPECT_NE(strangers_.Enter(stranger.name), nullptr) << "it is to leave";
+  const Strangers::Entry entry = strangers_.Enter(stranger.name);
+  EXPECT_EQ(entry.streams, 3);
+  EXPECT_TRUE(entry.is_stranger);
   EXPECT_TRUE(IsEnded(stranger));
 }
 
 TEST_F(StrangersTest, SE1_ALateStrangerEnds) {
   const Stranger late = Connect(), known = Connect();
-  const auto link = strangers_.Enter(known.name);
+  const auto link = strangers_.Enter(known.name).connection;
   strangers_.Admit(*link);
   const auto now = Clock::now();
   EXPECT_TRUE(strangers_.LookAt(now + std::chrono::seconds(20)));
@@ -143,7 +150,8 @@ TEST_F(StrangersTest, SE1_ALateStrangerEnds) {
   EXPECT_FALSE(strangers_.LookAt(now + std::chrono::seconds(26)));
   EXPECT_TRUE(IsEnded(late));
   EXPECT_FALSE(IsEnded(known));
-  strangers_.Leave(*link, true);
+  strangers_.Withdraw(*link);
+  strangers_.Leave(*link);
   EXPECT_TRUE(strangers_.LookAt(Clock::now() + std::chrono::seconds(20))) << "from then on";
 }
 
@@ -162,6 +170,34 @@ TEST_F(StrangersTest, SE1_AConnectionThatCannotBeWatchedEnds) {
   EXPECT_TRUE(IsEnded(stranger));
 }
 
+TEST_F(StrangersTest, WhatKnowsWhatNoStrangerKnowsIsNoneWhileThatLives_SE1) {
+  const Stranger stranger = Connect();
+  auto session = std::make_shared<int>(1);
+  const auto stream = strangers_.Enter(stranger.name).connection;
+  for (int i = 0; i < 2; ++i) strangers_.Prove(*stream, session);
+  EXPECT_EQ(stream->proven.size(), 1u);
+  Send(stranger, 5000);
+  const auto now = Clock::now();
+  EXPECT_FALSE(strangers_.LookAt(now + std::chrono::seconds(26)));
+  session.reset();
+  EXPECT_TRUE(strangers_.LookAt(now + std::chrono::seconds(27))) << "from then on";
+  EXPECT_FALSE(IsEnded(stranger)) << "what it sent before does not count";
+  EXPECT_FALSE(strangers_.LookAt(now + std::chrono::seconds(53)));
+  EXPECT_TRUE(IsEnded(stranger));
+}
+
+TEST_F(StrangersTest, ConnectionsThatAreNotWatchedAreNoStrangers) {
+  const auto session = std::make_shared<int>(1);
+  for (int i = 1; i < 5; ++i) {
+    const Strangers::Entry entry = strangers_.Enter("unix:");
+    EXPECT_FALSE(entry.is_stranger);
+    EXPECT_EQ(entry.streams, i) << "they count together";
+    strangers_.Prove(*entry.connection, session);
+    EXPECT_TRUE(entry.connection->proven.empty());
+  }
+  EXPECT_FALSE(strangers_.Look());
+}
+
 TEST_F(StrangersTest, ClosedConnectionsAreForgotten) {
   Stranger stranger = Connect();
   EXPECT_TRUE(strangers_.Look());
@@ -169,8 +205,8 @@ TEST_F(StrangersTest, ClosedConnectionsAreForgotten) {
   const auto end = Clock::now() + kLimit;
   while (strangers_.Look() && Clock::now() < end) std::this_thread::yield();
   EXPECT_FALSE(strangers_.Look());
-  EXPECT_EQ(strangers_.Enter(stranger.name), nullptr);
+  EXPECT_FALSE(IsWatched(stranger));
 }
 
 }  // namespace
-}  // namespace gangway::transport
+}  // namespace gangway

@@ -1,5 +1,5 @@
 // Implementation of strangers.h.
-#include "gangway/transport/grpc/strangers.h"
+#include "gangway/base/strangers.h"
 
 #include <fcntl.h>
 #include <sys/resource.h>
@@ -10,17 +10,21 @@
 
 #include "gangway/base/tcp_peer.h"
 
-namespace gangway::transport {
+namespace gangway {
 namespace {
 
 constexpr size_t kDescriptorsPart = 8;
 
-bool IsStranger(const Strangers::Connection& connection) { return connection.admitted == 0; }
+bool IsKnown(const Strangers::Connection& connection) {
+  return !connection.socket.valid() || connection.admitted > 0 ||
+         std::any_of(connection.proven.begin(), connection.proven.end(),
+                     [](const auto& each) { return !each.expired(); });
+}
 
 }  // namespace
 
-StrangerLimits StrangerLimits::OfThisProcess() {
-  StrangerLimits limits;
+StrangerLimits StrangerLimits::ForThisProcess() const {
+  StrangerLimits limits = *this;
   rlimit files = {};
   if (getrlimit(RLIMIT_NOFILE, &files) == 0)
     limits.connections_max =
@@ -48,46 +52,71 @@ void Strangers::Watch(int fd) {
     connection = std::make_shared<Connection>();
     connection->socket = std::move(own);
     connection->since = Clock::now();
-    MakeRoomLocked();
+    MakeRoomLocked(connection->since);
   }
   on_stranger_();
 }
 
-void Strangers::MakeRoomLocked() {
+bool Strangers::IsStrangerLocked(Connection& connection, Clock::time_point now) const {
+  const bool is_known = IsKnown(connection);
+  if (std::exchange(connection.was_known, is_known) && !is_known) {
+    connection.since = now;
+    connection.bytes_then = BytesReceived(connection.socket.get());
+  }
+  return !is_known;
+}
+
+void Strangers::MakeRoomLocked(Clock::time_point now) {
   size_t count = 0;
   auto oldest = connections_.end();
   for (auto each = connections_.begin(); each != connections_.end(); ++each) {
-    if (!IsStranger(*each->second)) continue;
+    if (!IsStrangerLocked(*each->second, now)) continue;
     ++count;
     if (oldest == connections_.end() || each->second->since < oldest->second->since) oldest = each;
   }
   if (count > limits_.connections_max) EndLocked(oldest);
 }
 
-std::shared_ptr<Strangers::Connection> Strangers::Enter(const std::string& peer) {
+Strangers::Entry Strangers::Enter(const std::string& peer) {
   MutexLock lock(mutex_);
   const auto found = connections_.find(peer);
-  if (found == connections_.end()) return nullptr;
-  std::shared_ptr<Connection> connection = found->second;
-  ++connection->streams;
-  if (IsStranger(*connection) && connection->streams > limits_.streams_max) EndLocked(found);
-  return connection;
+  Entry entry{.connection = found == connections_.end() ? unwatched_ : found->second};
+  entry.streams = ++entry.connection->streams;
+  entry.is_stranger = IsStrangerLocked(*entry.connection, Clock::now());
+  if (entry.is_stranger && entry.streams > limits_.streams_max) EndLocked(found);
+  return entry;
+}
+
+void Strangers::Leave(Connection& connection) {
+  MutexLock lock(mutex_);
+  --connection.streams;
 }
 
 void Strangers::Admit(Connection& connection) {
   MutexLock lock(mutex_);
   ++connection.admitted;
+  connection.was_known = true;
 }
 
-void Strangers::Leave(Connection& connection, bool was_admitted) {
+void Strangers::Withdraw(Connection& connection) {
   {
     MutexLock lock(mutex_);
-    --connection.streams;
-    if (!was_admitted || --connection.admitted > 0 || !connection.socket.valid()) return;
-    connection.since = Clock::now();
-    connection.bytes_then = BytesReceived(connection.socket.get());
+    --connection.admitted;
+    (void)IsStrangerLocked(connection, Clock::now());
   }
-  on_stranger_();
+  on_stranger_();  // others may be strangers now, too, which knew what has ended
+}
+
+void Strangers::Prove(Connection& connection, const std::shared_ptr<const void>& known) {
+  MutexLock lock(mutex_);
+  if (&connection == unwatched_.get()) return;
+  auto& proven = connection.proven;
+  std::erase_if(proven, [](const auto& each) { return each.expired(); });
+  const bool is_new = std::none_of(proven.begin(), proven.end(), [&known](const auto& each) {
+    return !each.owner_before(known) && !known.owner_before(each);
+  });
+  if (is_new) proven.push_back(known);
+  connection.was_known = true;
 }
 
 bool Strangers::LookAt(Clock::time_point now) {
@@ -97,8 +126,8 @@ bool Strangers::LookAt(Clock::time_point now) {
   auto most = connections_.end();
   for (auto each = connections_.begin(); each != connections_.end();) {
     const auto at = each++;
-    const Connection& connection = *at->second;
-    if (!IsStranger(connection)) continue;
+    Connection& connection = *at->second;
+    if (!IsStrangerLocked(connection, now)) continue;
     if (HasPeerClosed(connection.socket.get())) {
       connections_.erase(at);
       continue;
@@ -118,35 +147,4 @@ bool Strangers::LookAt(Clock::time_point now) {
   return any;
 }
 
-std::shared_ptr<StrangerWatch> StrangerWatch::Make(grpc::CompletionQueue* queue) {
-  std::shared_ptr<StrangerWatch> watch(new StrangerWatch(queue));
-  watch->strangers_ = std::make_shared<Strangers>(StrangerLimits::OfThisProcess(),
-                                                  [weak = watch->weak_from_this()] {
-                                                    if (auto self = weak.lock()) self->LookSoon();
-                                                  });
-  return watch;
-}
-
-void StrangerWatch::LookSoon() {
-  MutexLock lock(mutex_);
-  if (is_stopped_ || self_ != nullptr) return;
-  self_ = shared_from_this();
-  timer_.Set(queue_, WallClock::now() + Strangers::kLookInterval, static_cast<Completion*>(this));
-}
-
-void StrangerWatch::Run(bool ok) {
-  std::shared_ptr<StrangerWatch> self;
-  {
-    MutexLock lock(mutex_);
-    self = std::exchange(self_, nullptr);
-  }
-  if (ok && strangers_->Look()) LookSoon();
-}
-
-void StrangerWatch::Stop() {
-  MutexLock lock(mutex_);
-  is_stopped_ = true;
-  if (self_ != nullptr) timer_.Cancel();
-}
-
-}  // namespace gangway::transport
+}  // namespace gangway
