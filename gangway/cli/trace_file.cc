@@ -212,7 +212,6 @@ class Writer {
         break;
       }
       case TraceKind::kRelease: {
-        if (!released_.insert({record.gang, record.place}).second) break;  // recorded per worker
         Slice& slice = Add({island, kReleases}, at, end, GangName(record.gang), record);
         slice.flows_in.push_back(ReleaseFlow(record.gang, record.place));
         for (uint32_t device : gangs_[record.gang].devices)
@@ -358,7 +357,6 @@ class Writer {
   std::map<uint64_t, Gang> gangs_;
   std::map<TrackId, std::vector<Slice>> tracks_;
   std::set<std::pair<uint64_t, uint64_t>> lowered_;
-  std::set<std::pair<uint64_t, uint32_t>> released_;
   std::set<uint32_t> islands_;
   std::string text_;
   bool first_ = true;

@@ -767,7 +767,7 @@ TEST(MessageCostTest, AWorkerThatStartsCostsNoMoreForExecutablesElsewhere) {
 // Its executables, and the members that it is to know.
 TEST(MessageCostTest, AWorkerThatStartsWithMuch) {
   ExpectLinear([](size_t parts) {
-    const size_t n = parts / 50;  // each of them gets all members with each load
+    const size_t n = parts / 50;  // all others are introduced to it
     IslandHead head(1, 0, n);
     for (size_t i = 0; i < 8; ++i) {
       wire::Load* load = head.Add()->mutable_load();
@@ -782,6 +782,56 @@ TEST(MessageCostTest, AWorkerThatStartsWithMuch) {
     up.registration.set_index(1);
     up.registration.set_incarnation(n + 7);
     return WorkOf([&] { head.Step(std::move(up)); });
+  });
+}
+
+// The workers of a program are introduced to one another once: a further load names none of them.
+TEST(MessageCostTest, ALoadOverWorkersThatKnowOneAnother) {
+  ExpectLinear([](size_t parts) {
+    const size_t n = parts / 5;
+    IslandHead head(1, 0, n);
+    const auto load = [&head, n](uint64_t executable) {
+      wire::Load* load = head.Add()->mutable_load();
+      load->set_executable(executable);
+      load->set_has_collectives(true);
+      load->mutable_positions()->set_partitions(static_cast<uint32_t>(n));
+      for (size_t device = 0; device < n; ++device)
+        load->add_devices(static_cast<uint32_t>(device));
+      return head.Cost();
+    };
+    load(1);
+    const CountedWork second = load(2);
+    EXPECT_EQ(head.actions.to_workers.size(), 1u);
+    return second;
+  });
+}
+
+// Nor does a further copy name senders to its receivers.
+TEST(MessageCostTest, ACopyBetweenWorkersThatKnowOneAnother) {
+  ExpectLinear([](size_t parts) {
+    const size_t n = parts / 5;
+    IslandHead head(1, 0, n);
+    wire::Upload* upload = head.AddNode()->mutable_upload();
+    upload->set_storage(1);
+    upload->mutable_spec()->set_shard_bytes(8);
+    for (size_t i = 0; i < n; ++i) upload->mutable_spec()->add_devices(static_cast<uint32_t>(i));
+    head.Send();
+    head.End(1, 1);
+    const auto copy = [&head, n](uint64_t result, size_t step) {
+      wire::Copy* copy = head.AddNode()->mutable_copy();
+      copy->set_storage(result);
+      IslandHead::Refer(copy->mutable_source(), 1, static_cast<uint32_t>(n));
+      copy->mutable_spec()->set_shard_bytes(8);
+      for (size_t i = 0; i < n; ++i) {
+        copy->mutable_source_spec()->add_devices(static_cast<uint32_t>(i));
+        copy->mutable_spec()->add_devices(static_cast<uint32_t>((i + step) % n));
+      }
+      return head.Cost();
+    };
+    copy(2, 1);
+    const CountedWork second = copy(3, 1);
+    EXPECT_EQ(head.actions.to_workers.size(), 2u) << "the node and its release";
+    return second;
   });
 }
 
@@ -821,7 +871,7 @@ TEST(MessageCostTest, AGangThatFreesMuchSendsEachWorkerFewItems) {
     *head.Add()->mutable_free() = std::move(free);
     head.Send();
     const CountedWork end = WorkOf([&] { head.End(head.ordinal, head.ordinal); });
-    EXPECT_EQ(head.actions.to_workers.size(), kWorkers * ((n + 4095) / 4096));
+    EXPECT_EQ(head.actions.to_workers.size(), (n + 4095) / 4096);
     return end;
   });
 }
@@ -1020,8 +1070,8 @@ class Cluster {
       for (wire::Report& report : actions.to_controller) *batch.add_reports() = std::move(report);
       Step(controller::FromScheduler{0, std::move(batch)});
     }
-    for (auto& [index, item] : actions.to_workers)
-      Step(index, worker::ItemArrived{std::move(item)});
+    for (const auto& [workers, item] : actions.to_workers)
+      for (const uint32_t index : workers) Step(index, worker::ItemArrived{item});
   }
   void Step(uint32_t index, worker::Event event) {
     std::vector<worker::Event> next;

@@ -148,9 +148,11 @@ class Cluster {
         StepController(std::move(event));
       });
     }
-    for (auto& [worker, item] : actions.to_workers) {
-      links_[absl::StrCat("worker", island, ".", worker)].emplace_back(
-          [this, island, worker = worker, item = item] { OnItem(island, worker, item); });
+    for (const auto& [workers, item] : actions.to_workers) {
+      for (const uint32_t worker : workers) {
+        links_[absl::StrCat("worker", island, ".", worker)].emplace_back(
+            [this, island, worker, item = item] { OnItem(island, worker, item); });
+      }
     }
   }
 

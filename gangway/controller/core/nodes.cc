@@ -15,6 +15,17 @@ namespace {
 constexpr uint64_t kProgressStep = 256;
 constexpr size_t kRangesMax = 256;  // of ended nodes in one event, each with a failure
 
+// What workers of other islands need of it.
+wire::Worker SenderOf(const wire::Worker& worker) {
+  wire::Worker sender;
+  sender.set_island(worker.island());
+  sender.set_index(worker.index());
+  sender.set_incarnation(worker.incarnation());
+  sender.set_data_address(worker.data_address());
+  *sender.mutable_devices() = worker.devices();
+  return sender;
+}
+
 }  // namespace
 
 void Nodes::Open(SessionId session, bool wants_ends) { sessions_[session].wants_ends = wants_ends; }
@@ -99,7 +110,7 @@ void Nodes::OnReleased(uint32_t island, const wire::Released& released, const Fl
     item.mutable_released()->add_ordinals(number);
     for (const size_t sender : node.senders) {
       const Fleet::Worker& worker = fleet.workers()[sender];
-      if (worker.up) *item.mutable_released()->add_sources() = worker.declared;
+      if (worker.up) *item.mutable_released()->add_sources() = SenderOf(worker.declared);
     }
     outbox_.ToIslands(node.open_islands, std::move(item));
   }

@@ -53,12 +53,20 @@ inline std::vector<IslandDevice> DevicesOf(const std::vector<uint32_t>& numbers)
   return {numbers.begin(), numbers.end()};
 }
 
+// The items, each with every worker that gets it, in order.
+inline std::vector<std::pair<uint32_t, wire::IslandItem>> ByWorker(const Actions& actions) {
+  std::vector<std::pair<uint32_t, wire::IslandItem>> items;
+  for (const auto& [workers, item] : actions.to_workers)
+    for (const uint32_t worker : workers) items.emplace_back(worker, item);
+  return items;
+}
+
 // Of the items for the worker, in order, those for which `has` holds.
 inline std::vector<wire::IslandItem> ItemsFor(
     uint32_t worker, const Actions& actions,
     const std::function<bool(const wire::IslandItem&)>& has) {
   std::vector<wire::IslandItem> items;
-  for (const auto& [to, item] : actions.to_workers)
+  for (const auto& [to, item] : ByWorker(actions))
     if (to == worker && has(item)) items.push_back(item);
   return items;
 }

@@ -53,7 +53,7 @@ class DeadlockTest : public IslandTest {
   // Of the last step.
   std::vector<wire::WaitCheck> Checks(uint32_t worker) const {
     std::vector<wire::WaitCheck> checks;
-    for (const auto& [to, item] : actions_.to_workers)
+    for (const auto& [to, item] : ByWorker(actions_))
       if (to == worker && item.has_wait_check()) checks.push_back(item.wait_check());
     return checks;
   }

@@ -66,8 +66,14 @@ struct WorkerBeat {
 struct Tick {};
 using Event = std::variant<FromController, WorkerUp, WorkerDown, FromWorker, WorkerBeat, Tick>;
 
+// An item for these workers, by index in the island: the same for all of them.
+struct ToWorkers {
+  std::vector<uint32_t> workers;
+  wire::IslandItem item;
+};
+
 struct Actions {
-  std::vector<std::pair<uint32_t, wire::IslandItem>> to_workers;  // worker index in the island
+  std::vector<ToWorkers> to_workers;
   std::vector<wire::Report> to_controller;
   std::vector<std::string>
       notices;  // log lines: stuck devices, late gangs, missed deadlines (TM-1)

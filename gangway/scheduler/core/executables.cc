@@ -10,12 +10,13 @@ constexpr std::chrono::seconds kLoadAgainAfter{1};  // an executable that failed
 
 }  // namespace
 
-Executables::Executables(const Fleet& fleet, const Layouts& layouts, Outbox& outbox)
+Executables::Executables(const Fleet& fleet, const Layouts& layouts, Introductions& introductions,
+                         Outbox& outbox)
     : fleet_(fleet),
       layouts_(layouts),
+      introductions_(introductions),
       outbox_(outbox),
-      by_worker_(fleet.worker_count()),
-      known_to_(fleet.worker_count()) {}
+      by_worker_(fleet.worker_count()) {}
 
 const Executable* Executables::Find(ExecutableId id) const {
   auto found = executables_.find(id);
@@ -31,20 +32,15 @@ void Executables::Load(const wire::Load& load) {
                 .client = std::make_shared<const std::string>(load.client()),
                 .layout = layouts_.Of(load.devices())};
   for (uint32_t worker : executable.layout->workers) by_worker_[worker].insert(id);
+  if (executable.has_members() && introduced_[executable.layout->number]++ == 0)
+    introductions_.Introduce(executable.layout->workers, executable.layout->workers);
   SendLoad(executable, executable.layout->workers);
 }
 
-// With the members of a program whose collectives are Gangway's own.
 void Executables::SendLoad(const Executable& executable, const std::vector<uint32_t>& workers) {
   wire::IslandItem item;
   *item.mutable_load() = executable.load;
-  if (executable.has_members()) {
-    item.mutable_load()->set_island_epoch(fleet_.epoch());
-    for (uint32_t member : executable.layout->workers) {
-      *item.mutable_load()->add_members() = fleet_.DescribeMember(member);
-      known_to_[member].insert(workers.begin(), workers.end());
-    }
-  }
+  if (executable.has_members()) item.mutable_load()->set_island_epoch(fleet_.epoch());
   outbox_.Send(workers, std::move(item));
 }
 
@@ -88,42 +84,31 @@ void Executables::Unload(const std::set<ExecutableId>& needed) {
     outbox_.NoteUnloaded(id);
     return true;
   });
-  if (item.has_unload()) outbox_.SendToAll(item);
+  if (item.has_unload()) outbox_.SendToAll(std::move(item));
 }
 
 void Executables::Erase(ExecutableId id) {
   load_failures_.erase(id);
   auto found = executables_.find(id);
   if (found == executables_.end()) return;
-  for (uint32_t worker : found->second.layout->workers) by_worker_[worker].erase(id);
+  const Layout& layout = *found->second.layout;
+  for (uint32_t worker : layout.workers) by_worker_[worker].erase(id);
+  if (found->second.has_members() && --introduced_.at(layout.number) == 0)
+    introduced_.erase(layout.number);
   executables_.erase(found);
 }
 
 void Executables::LoadAllOn(uint32_t worker) {
-  for (ExecutableId id : by_worker_[worker]) {
-    load_failures_.erase(id);
-    SendLoad(executables_.at(id), {worker});
-  }
-}
-
-void Executables::NameMember(uint32_t worker) {
-  std::set<uint32_t> others = std::exchange(known_to_[worker], {});
   std::set<uint64_t> seen;  // layouts: most programs are on one of a few
   for (ExecutableId id : by_worker_[worker]) {
+    load_failures_.erase(id);
     const Executable& executable = executables_.at(id);
-    if (!executable.has_members() || !seen.insert(executable.layout->number).second) continue;
-    others.insert(executable.layout->workers.begin(), executable.layout->workers.end());
+    if (executable.has_members() && seen.insert(executable.layout->number).second) {
+      introductions_.Introduce(executable.layout->workers, {worker});
+      introductions_.Introduce({worker}, executable.layout->workers);
+    }
+    SendLoad(executable, {worker});
   }
-  others.erase(worker);
-  if (others.empty()) return;
-  wire::IslandItem item;
-  *item.mutable_member() = fleet_.DescribeMember(worker);
-  if (fleet_.IsUp(worker)) known_to_[worker] = others;
-  outbox_.Send({others.begin(), others.end()}, std::move(item));
-}
-
-void Executables::Forget(uint32_t worker) {
-  for (std::set<uint32_t>& known : known_to_) known.erase(worker);
 }
 
 }  // namespace gangway::scheduler

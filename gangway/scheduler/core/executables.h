@@ -1,6 +1,6 @@
-// The executables of an island: which workers have each of them, which loads have failed there, and which workers know
-// one another as members of one program. What the devices of an executable say about workers is worked out once, when
-// it is loaded. Not thread-safe.
+// The executables of an island: which workers have each of them, and which loads have failed there. What the devices of
+// an executable say about workers is worked out once, when it is loaded. The workers of a program with collectives of
+// Gangway's own are introduced to one another before it is loaded. Not thread-safe.
 #ifndef GANGWAY_SCHEDULER_CORE_EXECUTABLES_H_
 #define GANGWAY_SCHEDULER_CORE_EXECUTABLES_H_
 
@@ -16,6 +16,7 @@
 #include "gangway/base/ids.h"
 #include "gangway/scheduler/core/events.h"
 #include "gangway/scheduler/core/fleet.h"
+#include "gangway/scheduler/core/introductions.h"
 #include "gangway/scheduler/core/layouts.h"
 #include "gangway/scheduler/core/outbox.h"
 #include "gangway/wire/failure.h"
@@ -37,7 +38,8 @@ struct Executable {
 
 class Executables {
  public:
-  Executables(const Fleet& fleet, const Layouts& layouts, Outbox& outbox);
+  Executables(const Fleet& fleet, const Layouts& layouts, Introductions& introductions,
+              Outbox& outbox);
 
   // Null: it is not loaded here.
   const Executable* Find(ExecutableId id) const;
@@ -55,13 +57,8 @@ class Executables {
   bool must_unload() const { return !unloading_.empty(); }
   void Unload(const std::set<ExecutableId>& needed);
 
-  // A process of the worker has started: it gets what the worker has.
+  // A process of the worker has started: it gets what the worker has, and the other workers of its programs are told.
   void LoadAllOn(uint32_t worker);
-  // Tells the workers that have members of the same programs as this one, or had them, which process it is now, or that
-  // it is gone: they may wait for it, or keep its memory.
-  void NameMember(uint32_t worker);
-  // A process has ended, and with it what it knew of others.
-  void Forget(uint32_t worker);
 
  private:
   struct LoadFailure {
@@ -75,12 +72,15 @@ class Executables {
 
   const Fleet& fleet_;
   const Layouts& layouts_;
+  Introductions& introductions_;
   Outbox& outbox_;
   std::map<ExecutableId, Executable> executables_;
   std::vector<std::set<ExecutableId>> by_worker_;
+  // By the number of their layout: how many executables have members. Those of their workers that are up know one
+  // another.
+  absl::flat_hash_map<uint64_t, size_t> introduced_;
   absl::flat_hash_map<ExecutableId, LoadFailure> load_failures_;
   std::set<ExecutableId> unloading_;
-  std::vector<std::set<uint32_t>> known_to_;  // by worker: those that were told of its process
 };
 
 }  // namespace gangway::scheduler

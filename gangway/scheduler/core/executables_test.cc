@@ -1,4 +1,4 @@
-// Which workers get which loads, which are told of one another, and when an executable goes.
+// Which workers get which loads, which are introduced to one another, and when an executable goes.
 #include "gangway/scheduler/core/executables.h"
 
 #include <gtest/gtest.h>
@@ -42,16 +42,15 @@ class ExecutablesTest : public ::testing::Test {
   }
   void Restart(uint32_t worker, uint64_t incarnation) {
     two_.fleet.Stop(worker);
-    executables_.Forget(worker);
-    executables_.NameMember(worker);
+    introductions_.NoteDown(worker);
     two_.fleet.Start(Registration(worker, incarnation), 0);
     two_.Take();
     executables_.LoadAllOn(worker);
-    executables_.NameMember(worker);
   }
 
   TwoWorkerFleet two_;
-  Executables executables_{two_.fleet, two_.layouts, two_.outbox};
+  Introductions introductions_{two_.fleet, two_.outbox};
+  Executables executables_{two_.fleet, two_.layouts, introductions_, two_.outbox};
   Actions taken_;
 };
 
@@ -71,27 +70,15 @@ TEST_F(ExecutablesTest, AWorkerThatStartsGetsTheExecutablesOnItsDevices) {
 
 TEST_F(ExecutablesTest, MembersOfAProgramKnowTheProcessesOfOneAnother) {
   Load(1, {0, 2}, /*has_members=*/true);
-  const auto loads = ItemsFor(0, two_.Take(), [](const auto& item) { return item.has_load(); });
-  ASSERT_EQ(loads.size(), 1u);
-  EXPECT_EQ(loads[0].load().members_size(), 2);
-  Restart(1, 22);
-  EXPECT_EQ(Loads(1), 1u);
-  EXPECT_EQ(MembersNamedTo(0), 1u);
-  EXPECT_EQ(MembersNamedTo(1), 0u);
-}
-
-TEST_F(ExecutablesTest, MembersHearOfALossWhenTheirProgramIsGone) {
-  Load(1, {0, 2}, /*has_members=*/true);
-  Unload(1, {});
-  two_.Take();
-  two_.fleet.Stop(1);
-  executables_.Forget(1);
-  executables_.NameMember(1);
-  EXPECT_EQ(Loads(0), 0u);
-  EXPECT_EQ(MembersNamedTo(0), 1u);
-  executables_.NameMember(1);  // once
-  EXPECT_EQ(Loads(0), 0u);
+  EXPECT_EQ(Loads(0), 1u);
+  EXPECT_EQ(MembersNamedTo(0), 2u);
+  Load(2, {0, 2}, /*has_members=*/true);
+  EXPECT_EQ(Loads(0), 1u);
   EXPECT_EQ(MembersNamedTo(0), 0u);
+  Restart(1, 22);
+  EXPECT_EQ(Loads(1), 2u);
+  EXPECT_EQ(MembersNamedTo(0), 1u);
+  EXPECT_EQ(MembersNamedTo(1), 2u);
 }
 
 TEST_F(ExecutablesTest, OthersAreNotToldOfOneAnother) {

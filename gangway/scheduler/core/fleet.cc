@@ -100,12 +100,18 @@ wire::Worker Fleet::Describe(uint32_t index) const {
   return described;
 }
 
-wire::Worker Fleet::DescribeMember(uint32_t worker) const {
-  wire::Worker member = Describe(worker);
-  member.set_island_epoch(epoch_);
-  member.set_host(workers_[worker].registration.host());
-  *member.mutable_collectives() = workers_[worker].registration.collectives();
-  return member;
+wire::Worker Fleet::DescribeToWorkers(uint32_t index) const {
+  const Worker& worker = workers_[index];
+  wire::Worker described;
+  described.set_island(island_);
+  described.set_index(index);
+  described.set_incarnation(worker.incarnation.number());
+  described.set_island_epoch(epoch_);
+  described.set_data_address(worker.registration.data_address());
+  described.set_host(worker.registration.host());
+  *described.mutable_collectives() = worker.registration.collectives();
+  for (DeviceId id : worker.devices) described.add_devices(id.number());
+  return described;
 }
 
 wire::Report Fleet::ReportUp(uint32_t worker) const {

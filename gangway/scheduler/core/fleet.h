@@ -66,8 +66,8 @@ class Fleet {
     return workers_[worker].registration;
   }
   wire::Worker Describe(uint32_t worker) const;
-  // With what other members of a gang need of it.
-  wire::Worker DescribeMember(uint32_t worker) const;
+  // What other workers need of it, in the island's present epoch. Incarnation 0: it is down.
+  wire::Worker DescribeToWorkers(uint32_t worker) const;
   // Tells the controller that the worker is up, and which of its devices are stuck.
   wire::Report ReportUp(uint32_t worker) const;
   // Whether bytes that a client sends to this process of a worker of this island have arrived there, or still may.

@@ -76,7 +76,7 @@ void Island::OnEndSession(SessionId session, Time now) {
   state_.fleet.EndSession(session);
   wire::IslandItem item;
   item.mutable_end_session()->set_session(session.number());
-  state_.outbox.SendToAll(item);
+  state_.outbox.SendToAll(std::move(item));
 }
 
 void Island::OnAdmitSession(const wire::AdmitSession& admit) {

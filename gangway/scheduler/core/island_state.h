@@ -13,6 +13,7 @@
 #include "gangway/scheduler/core/fleet.h"
 #include "gangway/scheduler/core/held_back.h"
 #include "gangway/scheduler/core/holds.h"
+#include "gangway/scheduler/core/introductions.h"
 #include "gangway/scheduler/core/layouts.h"
 #include "gangway/scheduler/core/members.h"
 #include "gangway/scheduler/core/nodes.h"
@@ -34,7 +35,8 @@ struct IslandState {
   Outbox outbox{fleet};
   Books books{fleet.device_count(), config.budget_bytes};
   Members members{fleet};
-  Executables executables{fleet, layouts, outbox};
+  Introductions introductions{fleet, outbox};
+  Executables executables{fleet, layouts, introductions, outbox};
   Storages storages{fleet, books, outbox};
   Nodes nodes;
   HeldBack held_back;

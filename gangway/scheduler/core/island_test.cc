@@ -228,34 +228,54 @@ TEST_F(IslandTest, AReceiverIsToldWhomToAskBeforeItsRelease) {
   Have(100, {0, 1});
   Copy(1, 100, {0, 1}, 101, {2, 1});
   std::vector<std::string> seen;
-  for (const auto& [worker, item] : actions_.to_workers) {
+  for (const auto& [worker, item] : ByWorker(actions_)) {
     if (item.has_release()) seen.push_back(absl::StrCat("release ", worker));
-    if (!item.has_peers()) continue;
-    seen.push_back(absl::StrCat("peers ", worker));
-    EXPECT_EQ(item.peers().ordinal(), 1u);
-    ASSERT_EQ(item.peers().workers_size(), 1);
-    EXPECT_EQ(item.peers().workers(0).incarnation(), 11u);
-    EXPECT_EQ(item.peers().workers(0).data_address(), "address0");
-    EXPECT_THAT(item.peers().workers(0).devices(), ElementsAre(0, 1));
+    if (!item.has_member()) continue;
+    seen.push_back(absl::StrCat("sender ", worker));
+    EXPECT_EQ(item.member().incarnation(), 11u);
+    EXPECT_EQ(item.member().data_address(), "address0");
+    EXPECT_THAT(item.member().devices(), ElementsAre(0, 1));
   }
-  EXPECT_THAT(seen, ElementsAre("peers 1", "release 0", "release 1"));
-  Copy(2, 100, {0, 1}, 102, {1, 0});
-  EXPECT_EQ(Sent(0, [](const auto& item) { return item.has_peers(); }), 0) << "nothing crosses";
+  EXPECT_THAT(seen, ElementsAre("sender 1", "release 0", "release 1"));
+  const auto named = [](const auto& item) { return item.has_member(); };
+  Copy(2, 100, {0, 1}, 102, {3, 2});
+  EXPECT_EQ(Sent(1, named), 0) << "it knows the process";
+  Up(0, 12);
+  EXPECT_EQ(Sent(1, named), 1) << "and learns of its end";
+  Have(103, {0, 1});
+  Copy(3, 103, {0, 1}, 104, {1, 0});
+  EXPECT_EQ(Sent(0, named), 0) << "nothing crosses";
+  Copy(4, 103, {0, 1}, 105, {2, 3});
+  EXPECT_EQ(Sent(1, named), 1);
 }
 
 TEST_F(IslandTest, SendersOfAnotherIslandAreNamedWithTheirRelease) {
-  Copy(1, 500, {4, 5}, 101, {0, 2});
-  wire::IslandItem item;
-  item.mutable_released()->add_ordinals(1);
-  item.mutable_released()->add_sources()->set_incarnation(77);
-  Item(item);
-  for (uint32_t worker : {0, 1}) {
-    EXPECT_EQ(Sent(worker,
-                   [](const auto& sent) {
-                     return sent.has_peers() && sent.peers().workers(0).incarnation() == 77;
-                   }),
-              1);
-  }
+  const auto copy = [this](uint64_t ordinal, uint64_t incarnation) {
+    Copy(ordinal, 500, {4, 5}, 100 + ordinal, {0, 2});
+    wire::IslandItem item;
+    item.mutable_released()->add_ordinals(ordinal);
+    wire::Worker* sender = item.mutable_released()->add_sources();
+    sender->set_island(1);
+    sender->set_index(1);
+    sender->set_incarnation(incarnation);
+    Item(item);
+  };
+  const auto told = [this](uint32_t worker, uint64_t incarnation) {
+    return Sent(worker, [incarnation](const auto& sent) {
+      return sent.has_member() && sent.member().island() == 1 &&
+             sent.member().incarnation() == incarnation;
+    });
+  };
+  copy(1, 77);
+  for (uint32_t worker : {0, 1}) EXPECT_EQ(told(worker, 77), 1);
+  copy(2, 77);
+  for (uint32_t worker : {0, 1}) EXPECT_EQ(told(worker, 77), 0) << "they know the process";
+  Up(1, 22);
+  copy(3, 77);
+  EXPECT_EQ(told(0, 77), 0);
+  EXPECT_EQ(told(1, 77), 1) << "its own process is new";
+  copy(4, 78);
+  for (uint32_t worker : {0, 1}) EXPECT_EQ(told(worker, 78), 1);
 }
 
 TEST_F(IslandTest, ASenderThatFailsEndsTheWaitOfTheReceiver_ER1) {
@@ -264,7 +284,7 @@ TEST_F(IslandTest, ASenderThatFailsEndsTheWaitOfTheReceiver_ER1) {
   wire::Failure root = wire::MakeFailure(absl::StatusCode::kInternal, "the root cause");
   Done(0, 1, &root);
   EXPECT_EQ(SentCancels(1), 1);
-  EXPECT_EQ(actions_.to_workers.back().second.cancel().failure().message(), "the root cause");
+  EXPECT_EQ(actions_.to_workers.back().item.cancel().failure().message(), "the root cause");
   wire::Failure other = wire::MakeFailure(absl::StatusCode::kCancelled, "was told to");
   Done(1, 1, &other);
   EXPECT_EQ(done_.at(1).message(), "the root cause");
@@ -278,7 +298,7 @@ TEST_F(IslandTest, AMemberThatFailsEndsTheGangElsewhereBeforeItsOwnWorkerDoes_ER
   const wire::Failure other = wire::MakeFailure(absl::StatusCode::kCancelled, "was told to");
   Failing(1, 1, root);
   EXPECT_EQ(SentCancels(0), 1);
-  EXPECT_EQ(actions_.to_workers.back().second.cancel().failure().message(), "the root cause");
+  EXPECT_EQ(actions_.to_workers.back().item.cancel().failure().message(), "the root cause");
   Failing(0, 1, other);
   EXPECT_EQ(SentCancels(0), 0) << "it was told already";
   Done(0, 1, &other);
@@ -515,7 +535,7 @@ TEST_F(IslandTest, ADonationWaitsForAnEarlierUnsentReader) {
   EXPECT_EQ(SentNodes(0), 0);
   Up(1, 22);
   std::vector<uint64_t> order;
-  for (const auto& [worker, item] : actions_.to_workers) {
+  for (const auto& [worker, item] : ByWorker(actions_)) {
     if (worker == 0 && item.has_node()) order.push_back(item.node().ordinal());
   }
   EXPECT_THAT(order, ElementsAre(1, 4, 5));
@@ -543,8 +563,8 @@ TEST_F(IslandTest, AnExecutableIsKeptForLaunchesThatWaitForAWorker) {
   Up(0, 12);
   EXPECT_EQ(Sent(0, [](const auto& item) { return item.has_load(); }), 1);
   EXPECT_EQ(SentNodes(0), 2);
-  ASSERT_TRUE(actions_.to_workers.back().second.has_unload() ||
-              actions_.to_workers.back().second.has_release());
+  ASSERT_TRUE(actions_.to_workers.back().item.has_unload() ||
+              actions_.to_workers.back().item.has_release());
   EXPECT_EQ(Sent(0, [](const auto& item) { return item.has_unload(); }), 1);
 }
 
@@ -639,7 +659,7 @@ TEST_F(IslandTest, AWaitForBytesEndsAfterTheDeadlineAndNamesTheSession_TM1) {
   Tick(milliseconds(1));
   EXPECT_EQ(SentCancels(0), 0) << "it has its bytes";
   ASSERT_EQ(SentCancels(1), 1);
-  wire::Failure failure = actions_.to_workers.back().second.cancel().failure();
+  wire::Failure failure = actions_.to_workers.back().item.cancel().failure();
   EXPECT_EQ(failure.code(), static_cast<int>(absl::StatusCode::kDeadlineExceeded));
   EXPECT_THAT(failure.message(), HasSubstr("session 9"));
   EXPECT_THAT(failure.message(), HasSubstr("island0/worker1"));

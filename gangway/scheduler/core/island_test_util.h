@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/scheduler/core/core_test_util.h"
 #include "gangway/scheduler/core/island.h"
 #include "gangway/wire/failure.h"
 
@@ -48,7 +49,7 @@ class IslandTest : public ::testing::Test {
   void Step(Event event) {
     actions_ = {};
     island_->Step(std::move(event), now_, actions_);
-    for (auto& [worker, item] : actions_.to_workers) {
+    for (const auto& [worker, item] : ByWorker(actions_)) {
       for (uint64_t ordinal : item.release().ordinals()) released_.push_back(ordinal);
       for (int i = 0; i < item.release().places_size(); ++i)
         places_[item.release().ordinals(i)].push_back(item.release().places(i));
@@ -238,9 +239,7 @@ class IslandTest : public ::testing::Test {
   // What the last step sent to a worker.
   template <typename Has>
   int Sent(uint32_t worker, Has has) const {
-    return static_cast<int>(std::count_if(
-        actions_.to_workers.begin(), actions_.to_workers.end(),
-        [&](const auto& entry) { return entry.first == worker && has(entry.second); }));
+    return static_cast<int>(ItemsFor(worker, actions_, has).size());
   }
   int SentNodes(uint32_t worker) const {
     return Sent(worker, [](const auto& item) { return item.has_node(); });

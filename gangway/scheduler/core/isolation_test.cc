@@ -31,7 +31,7 @@ class IsolatedIslandTest : public IslandTest {
   void Send(wire::IslandBatch batch) { Step(FromController{std::move(batch)}); }
   std::vector<uint64_t> AdmittedOn(uint32_t worker) const {
     std::vector<uint64_t> sessions;
-    for (const auto& [to, item] : actions_.to_workers) {
+    for (const auto& [to, item] : ByWorker(actions_)) {
       if (to == worker && item.has_admit_session())
         sessions.push_back(item.admit_session().session());
     }

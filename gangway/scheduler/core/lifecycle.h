@@ -81,7 +81,7 @@ class Lifecycle {
   void Take(NodeState& node);
   void Offer(NodeState& node);
   void Admit(NodeState& node);
-  void SendPeers(const NodeState& node);
+  void IntroduceSenders(const CopyPart& copy);
   void EndReads(const NodeState& node);
 
   void ReturnAll(const NodeState& node);

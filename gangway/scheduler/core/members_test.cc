@@ -21,42 +21,41 @@ class MembersTest : public IslandTest {
     load->mutable_devices()->Add(devices.begin(), devices.end());
     Item(item);
   }
-  // The incarnations that the last step's Loads named to a worker.
-  Ordinals Named(uint32_t worker) const {
-    Ordinals incarnations;
-    for (const auto& [to, item] : actions_.to_workers) {
-      if (to != worker) continue;
-      for (const wire::Worker& member : item.load().members())
-        incarnations.push_back(member.incarnation());
-    }
-    return incarnations;
-  }
-  // The incarnations of members that the last step told a worker of; 0: one is down.
+  // The incarnations of members that the last step told a worker of, ahead of a load; 0: one is down.
   Ordinals Told(uint32_t worker) const {
     Ordinals incarnations;
-    for (const auto& [to, item] : actions_.to_workers)
-      if (to == worker && item.has_member()) incarnations.push_back(item.member().incarnation());
+    bool loads = false;
+    for (const auto& [to, item] : ByWorker(actions_)) {
+      if (to != worker) continue;
+      EXPECT_FALSE(item.has_member() && loads);
+      if (item.has_member()) incarnations.push_back(item.member().incarnation());
+      loads |= item.has_load();
+    }
     return incarnations;
   }
 };
 
-TEST_F(MembersTest, ALoadNamesTheWorkersOfAProgramWithOwnCollectives) {
-  LoadFor(1, {0, 1, 2, 3}, true, true);
-  EXPECT_THAT(Named(0), ElementsAre(11, 21));
-  EXPECT_THAT(Named(1), ElementsAre(11, 21));
-  for (const auto& [worker, item] : actions_.to_workers) {
-    EXPECT_EQ(item.load().members(1).index(), 1u);
-    EXPECT_EQ(item.load().members(1).host(), "host1");
-    EXPECT_EQ(item.load().members(1).collectives().name(), "socket21");
-    EXPECT_THAT(item.load().members(1).devices(), ElementsAre(2, 3));
+TEST_F(MembersTest, TheWorkersOfAProgramWithOwnCollectivesAreIntroducedOnce) {
+  LoadFor(1, {0, 1}, false, true);
+  EXPECT_THAT(Told(0), IsEmpty()) << "its devices communicate by the runtime";
+  LoadFor(2, {0, 1, 2, 3}, true, false);
+  EXPECT_THAT(Told(0), IsEmpty()) << "they do not communicate";
+  LoadFor(3, {2, 3}, true, true);
+  EXPECT_THAT(Told(0), IsEmpty());
+  EXPECT_THAT(Told(1), ElementsAre(21));
+  LoadFor(4, {0, 1, 2, 3}, true, true);
+  EXPECT_THAT(Told(0), ElementsAre(11, 21));
+  EXPECT_THAT(Told(1), ElementsAre(11)) << "it knows itself";
+  for (const auto& [worker, item] : ByWorker(actions_)) {
+    if (item.member().index() != 1) continue;
+    EXPECT_EQ(item.member().host(), "host1");
+    EXPECT_EQ(item.member().collectives().name(), "socket21");
+    EXPECT_EQ(item.member().data_address(), "address1");
+    EXPECT_THAT(item.member().devices(), ElementsAre(2, 3));
   }
-  LoadFor(2, {2, 3}, true, true);
-  EXPECT_THAT(Named(0), IsEmpty());
-  EXPECT_THAT(Named(1), ElementsAre(21));
-  LoadFor(3, {0, 1, 2, 3}, true, false);
-  EXPECT_THAT(Named(0), IsEmpty()) << "its devices do not communicate";
-  LoadFor(4, {0, 1}, false, true);
-  EXPECT_THAT(Named(0), IsEmpty()) << "they do so by the runtime";
+  LoadFor(5, {3, 2, 1, 0}, true, true);
+  EXPECT_THAT(Told(0), IsEmpty());
+  EXPECT_THAT(Told(1), IsEmpty());
 }
 
 TEST_F(MembersTest, AWorkerThatEndsOrStartsIsToldToThoseWhoNeedIt) {
@@ -69,8 +68,7 @@ TEST_F(MembersTest, AWorkerThatEndsOrStartsIsToldToThoseWhoNeedIt) {
   EXPECT_THAT(Told(0), ElementsAre(0));
   Up(1, 23);
   EXPECT_THAT(Told(0), ElementsAre(23));
-  EXPECT_THAT(Told(1), IsEmpty()) << "its Load names all";
-  EXPECT_THAT(Named(1), ElementsAre(11, 23));
+  EXPECT_THAT(Told(1), ElementsAre(11, 23)) << "its process is new";
   Unload(1);
   Down(1);
   EXPECT_THAT(Told(0), ElementsAre(0)) << "its devices may wait for what that one has not read";
@@ -89,7 +87,7 @@ TEST_F(MembersTest, ASessionsEndEndsTheWaitsOfItsGangs_OB2) {
   Item(end);
   EXPECT_EQ(SentCancels(0), 1);
   EXPECT_EQ(SentCancels(1), 0) << "it has ended there";
-  for (const auto& [worker, item] : actions_.to_workers) {
+  for (const auto& [worker, item] : ByWorker(actions_)) {
     if (!item.has_cancel()) continue;
     EXPECT_THAT(item.cancel().ordinals(), ElementsAre(1));
     EXPECT_EQ(item.cancel().failure().code(), static_cast<int>(absl::StatusCode::kUnavailable));
@@ -103,7 +101,7 @@ TEST_F(MembersTest, TheEpochGrowsWithEachStartAndEndAndGangsNameTheirs) {
   LoadFor(1, {0, 1, 2, 3}, true, true);
   std::vector<uint64_t> loads, launches, members, opens;
   auto note = [&] {
-    for (const auto& [to, item] : actions_.to_workers) {
+    for (const auto& [to, item] : ByWorker(actions_)) {
       if (to != 0) continue;
       if (item.has_load()) loads.push_back(item.load().island_epoch());
       if (item.has_node()) launches.push_back(item.node().launch().island_epoch());
@@ -125,7 +123,7 @@ TEST_F(MembersTest, TheEpochGrowsWithEachStartAndEndAndGangsNameTheirs) {
   Up(0, 12);
   note();
   EXPECT_THAT(launches, ElementsAre(2, 4)) << "two workers had started, one ended and started";
-  EXPECT_THAT(members, ElementsAre(3, 4));
+  EXPECT_THAT(members, ElementsAre(2, 2, 3, 4, 6, 6)) << "with the loads, those of both";
   EXPECT_THAT(opens, ElementsAre(6)) << "its predecessor was replaced: an end and a start";
   EXPECT_THAT(loads, ElementsAre(2, 6));
 }

@@ -57,7 +57,7 @@ class OrphansTest : public IslandTest {
   }
   // The reason for which the last step told the worker to end; nothing: it did not.
   std::optional<std::string> Ended(uint32_t worker) const {
-    for (const auto& [to, item] : actions_.to_workers)
+    for (const auto& [to, item] : ByWorker(actions_))
       if (to == worker && item.has_end_worker()) return item.end_worker().message();
     return std::nullopt;
   }

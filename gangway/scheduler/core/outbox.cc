@@ -20,60 +20,80 @@ void Move(std::vector<T>& from, std::vector<T>& to) {
 }  // namespace
 
 void Outbox::Send(const std::vector<uint32_t>& workers, wire::IslandItem item) {
-  std::optional<uint32_t> latest;  // gets the item itself, the ones before it copies
-  for (uint32_t worker : workers) {
-    if (!fleet_.IsUp(worker)) continue;
-    if (latest) Emit(*latest, item);
-    latest = worker;
-  }
-  if (latest) Emit(*latest, std::move(item));
+  Emit(Up(workers), std::move(item));
 }
 
 void Outbox::Send(uint32_t worker, wire::IslandItem item) {
-  if (fleet_.IsUp(worker)) Emit(worker, std::move(item));
+  if (fleet_.IsUp(worker)) Emit({worker}, std::move(item));
 }
 
-void Outbox::SendToAll(const wire::IslandItem& item) {
-  for (uint32_t worker = 0; worker < fleet_.worker_count(); ++worker) Send(worker, item);
+void Outbox::SendToAll(wire::IslandItem item) {
+  std::vector<uint32_t> workers;
+  for (uint32_t worker = 0; worker < fleet_.worker_count(); ++worker)
+    if (fleet_.IsUp(worker)) workers.push_back(worker);
+  Emit(std::move(workers), std::move(item));
 }
 
-void Outbox::SendRelease(uint32_t worker, Ordinal ordinal, OrderPosition position) {
-  const wire::IslandItem* latest = LatestFor(worker);
-  if (latest == nullptr || !latest->has_release()) Emit(worker, {});
-  wire::Release* release = LatestFor(worker)->mutable_release();
-  release->add_ordinals(ordinal.number());
-  release->add_places(position.number());
-}
-
-bool Outbox::TakesFrees(uint32_t worker) {
-  const wire::IslandItem* latest = LatestFor(worker);
-  return latest != nullptr && latest->has_free() &&
-         latest->free().storages_size() + latest->free().shards_size() < kFreesMax;
+void Outbox::SendRelease(const std::vector<uint32_t>& workers, Ordinal ordinal,
+                         OrderPosition position) {
+  wire::IslandItem* item = LatestFor(workers);
+  if (item == nullptr || !item->has_release()) {
+    Emit(Up(workers), {});
+    item = LatestFor(workers);
+  }
+  if (item == nullptr) return;  // none of them is up
+  item->mutable_release()->add_ordinals(ordinal.number());
+  item->mutable_release()->add_places(position.number());
 }
 
 // A worker frees the storages of an item before its shards.
-void Outbox::SendFree(const std::vector<uint32_t>& workers, StorageId storage) {
-  for (uint32_t worker : workers) {
-    if (!fleet_.IsUp(worker)) continue;
-    if (!TakesFrees(worker) || LatestFor(worker)->free().shards_size() > 0) Emit(worker, {});
-    LatestFor(worker)->mutable_free()->add_storages(storage.number());
+wire::Free* Outbox::FreesFor(const std::vector<uint32_t>& workers, bool is_storage) {
+  wire::IslandItem* item = LatestFor(workers);
+  const bool joins = item != nullptr && item->has_free() &&
+                     item->free().storages_size() + item->free().shards_size() < kFreesMax &&
+                     (!is_storage || item->free().shards_size() == 0);
+  if (!joins) {
+    Emit(Up(workers), {});
+    item = LatestFor(workers);
   }
+  return item == nullptr ? nullptr : item->mutable_free();
+}
+
+void Outbox::SendFree(const std::vector<uint32_t>& workers, StorageId storage) {
+  wire::Free* frees = FreesFor(workers, /*is_storage=*/true);
+  if (frees != nullptr) frees->add_storages(storage.number());
 }
 
 void Outbox::SendFree(const std::vector<uint32_t>& workers, const ShardRange& shards) {
-  for (uint32_t worker : workers) {
-    if (!fleet_.IsUp(worker)) continue;
-    if (!TakesFrees(worker)) Emit(worker, {});
-    wire::ShardRun* run = LatestFor(worker)->mutable_free()->add_shards();
-    run->set_storage(shards.storage.number());
-    run->set_first(shards.first);
-    run->set_count(shards.count);
-  }
+  wire::Free* frees = FreesFor(workers, /*is_storage=*/false);
+  if (frees == nullptr) return;
+  wire::ShardRun* run = frees->add_shards();
+  run->set_storage(shards.storage.number());
+  run->set_first(shards.first);
+  run->set_count(shards.count);
 }
 
-wire::IslandItem* Outbox::LatestFor(uint32_t worker) {
-  if (latest_[worker].step != step_) return nullptr;
-  return &actions_.to_workers[latest_[worker].index].second;
+std::vector<uint32_t> Outbox::Up(const std::vector<uint32_t>& workers) const {
+  std::vector<uint32_t> up;
+  up.reserve(workers.size());
+  for (const uint32_t worker : workers)
+    if (fleet_.IsUp(worker)) up.push_back(worker);
+  return up;
+}
+
+wire::IslandItem* Outbox::LatestFor(const std::vector<uint32_t>& workers) {
+  std::optional<size_t> index;
+  size_t up = 0;
+  for (const uint32_t worker : workers) {
+    if (!fleet_.IsUp(worker)) continue;
+    if (latest_[worker].step != step_ ||
+        latest_[worker].index != index.value_or(latest_[worker].index))
+      return nullptr;
+    index = latest_[worker].index;
+    ++up;
+  }
+  if (!index || actions_.to_workers[*index].workers.size() != up) return nullptr;
+  return &actions_.to_workers[*index].item;
 }
 
 void Outbox::ReportReleased(Ordinal ordinal) {
@@ -82,9 +102,10 @@ void Outbox::ReportReleased(Ordinal ordinal) {
   Report(std::move(report));
 }
 
-void Outbox::Emit(uint32_t worker, wire::IslandItem item) {
-  latest_[worker] = {step_, actions_.to_workers.size()};
-  actions_.to_workers.emplace_back(worker, std::move(item));
+void Outbox::Emit(std::vector<uint32_t> workers, wire::IslandItem item) {
+  if (workers.empty()) return;
+  for (const uint32_t worker : workers) latest_[worker] = {step_, actions_.to_workers.size()};
+  actions_.to_workers.push_back({std::move(workers), std::move(item)});
 }
 
 void Outbox::TakeInto(Actions& actions) {

@@ -1,6 +1,7 @@
-// What one step of an island's scheduler tells others, in order. Items for a worker that is down are dropped: it gets
-// all that it needs when its next process registers. Consecutive releases for a worker share one item, which is the hot
-// path of a busy island, and so do consecutive frees: a node that ends frees all that it alone used. Not thread-safe.
+// What one step of an island's scheduler tells others, in order. An item for many workers is there once. Items for a
+// worker that is down are dropped: it gets all that it needs when its next process registers. Consecutive releases for
+// the same workers share one item, which is the hot path of a busy island, and so do consecutive frees: a node that
+// ends frees all that it alone used. Not thread-safe.
 #ifndef GANGWAY_SCHEDULER_CORE_OUTBOX_H_
 #define GANGWAY_SCHEDULER_CORE_OUTBOX_H_
 
@@ -23,8 +24,8 @@ class Outbox {
 
   void Send(const std::vector<uint32_t>& workers, wire::IslandItem item);
   void Send(uint32_t worker, wire::IslandItem item);
-  void SendToAll(const wire::IslandItem& item);
-  void SendRelease(uint32_t worker, Ordinal ordinal, OrderPosition position);
+  void SendToAll(wire::IslandItem item);
+  void SendRelease(const std::vector<uint32_t>& workers, Ordinal ordinal, OrderPosition position);
   void SendFree(const std::vector<uint32_t>& workers, StorageId storage);
   void SendFree(const std::vector<uint32_t>& workers, const ShardRange& shards);
 
@@ -42,11 +43,13 @@ class Outbox {
  private:
   static constexpr int kFreesMax = 4096;  // in one item, which no link cuts into frames
 
-  void Emit(uint32_t worker, wire::IslandItem item);
-  // Whether more frees may join the latest item for the worker.
-  bool TakesFrees(uint32_t worker);
-  // The latest item for the worker in this step; null: there is none.
-  wire::IslandItem* LatestFor(uint32_t worker);
+  void Emit(std::vector<uint32_t> workers, wire::IslandItem item);
+  std::vector<uint32_t> Up(const std::vector<uint32_t>& workers) const;
+  // The item which in this step is the latest one for each of these workers that is up, and for no others; null: there
+  // is none.
+  wire::IslandItem* LatestFor(const std::vector<uint32_t>& workers);
+  // Likewise, if more frees may join it; else a new one. Null: none of them is up.
+  wire::Free* FreesFor(const std::vector<uint32_t>& workers, bool is_storage);
 
   const Fleet& fleet_;
   Actions actions_;

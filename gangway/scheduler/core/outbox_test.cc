@@ -16,41 +16,53 @@ wire::IslandItem Probe(uint64_t number) {
   return item;
 }
 
-TEST(OutboxTest, ConsecutiveReleasesForAWorkerShareAnItem) {
+TEST(OutboxTest, ConsecutiveReleasesForTheSameWorkersShareAnItem) {
   TwoWorkerFleet two;
-  two.outbox.SendRelease(0, Ordinal(5), OrderPosition(1));
-  two.outbox.SendRelease(1, Ordinal(5), OrderPosition(1));
-  two.outbox.SendRelease(0, Ordinal(6), OrderPosition(2));
-  two.outbox.Send(0, Probe(1));
-  two.outbox.SendRelease(0, Ordinal(7), OrderPosition(3));
-  const auto items = ItemsFor(0, two.Take(), IsRelease);
-  ASSERT_EQ(items.size(), 2u);
-  EXPECT_EQ(items[0].release().ordinals_size(), 2);
-  EXPECT_EQ(items[0].release().ordinals(1), 6u);
-  EXPECT_EQ(items[0].release().places(1), 2u);
-  EXPECT_EQ(items[1].release().ordinals(0), 7u);
+  const std::vector<uint32_t> both = {0, 1}, one = {0};
+  two.outbox.SendRelease(both, Ordinal(5), OrderPosition(1));
+  two.outbox.SendRelease(both, Ordinal(6), OrderPosition(2));
+  two.outbox.SendRelease(one, Ordinal(7), OrderPosition(3));
+  two.outbox.SendRelease(one, Ordinal(8), OrderPosition(4));
+  two.outbox.SendRelease(both, Ordinal(9), OrderPosition(5));
+  two.outbox.Send(1, Probe(1));
+  two.outbox.SendRelease(both, Ordinal(10), OrderPosition(6));
+  const Actions actions = two.Take();
+  const auto ordinals = [](const wire::IslandItem& item) {
+    return std::vector<uint64_t>(item.release().ordinals().begin(),
+                                 item.release().ordinals().end());
+  };
+  const auto first = ItemsFor(0, actions, IsRelease), second = ItemsFor(1, actions, IsRelease);
+  ASSERT_EQ(first.size(), 4u);
+  EXPECT_EQ(ordinals(first[0]), (std::vector<uint64_t>{5, 6}));
+  EXPECT_EQ(first[0].release().places(1), 2u);
+  EXPECT_EQ(ordinals(first[1]), (std::vector<uint64_t>{7, 8}));
+  EXPECT_EQ(ordinals(first[2]), (std::vector<uint64_t>{9}));
+  EXPECT_EQ(ordinals(first[3]), (std::vector<uint64_t>{10}));
+  ASSERT_EQ(second.size(), 3u);
+  EXPECT_EQ(ordinals(second[0]), (std::vector<uint64_t>{5, 6}));
+  EXPECT_EQ(actions.to_workers.size(), 5u) << "an item for both is there once";
 }
 
 TEST(OutboxTest, AReleaseOfTheNextStepHasItsOwnItem) {
   TwoWorkerFleet two;
   Actions actions;
-  two.outbox.SendRelease(0, Ordinal(5), OrderPosition(1));
+  two.outbox.SendRelease({0}, Ordinal(5), OrderPosition(1));
   two.outbox.TakeInto(actions);
-  two.outbox.SendRelease(0, Ordinal(6), OrderPosition(2));
+  two.outbox.SendRelease({0}, Ordinal(6), OrderPosition(2));
   two.outbox.TakeInto(actions);  // behind what is there
   ASSERT_EQ(actions.to_workers.size(), 2u);
-  EXPECT_EQ(actions.to_workers[0].second.release().ordinals_size(), 1);
-  EXPECT_EQ(actions.to_workers[1].second.release().ordinals(0), 6u);
+  EXPECT_EQ(actions.to_workers[0].item.release().ordinals_size(), 1);
+  EXPECT_EQ(actions.to_workers[1].item.release().ordinals(0), 6u);
 }
 
-TEST(OutboxTest, ConsecutiveFreesForAWorkerShareAnItem) {
+TEST(OutboxTest, ConsecutiveFreesForTheSameWorkersShareAnItem) {
   TwoWorkerFleet two;
-  two.outbox.SendFree({0, 1}, StorageId(1));
+  two.outbox.SendFree({0}, StorageId(1));
   two.outbox.SendFree({0}, StorageId(2));
   two.outbox.SendFree({0}, ShardRange{StorageId(3), 4, 5});
   two.outbox.SendFree({0}, StorageId(3));  // after its shards
   two.outbox.Send(0, Probe(1));
-  two.outbox.SendFree({0}, StorageId(4));
+  two.outbox.SendFree({0, 1}, StorageId(4));
   const Actions actions = two.Take();
   const auto items = ItemsFor(0, actions, [](const auto& item) { return item.has_free(); });
   ASSERT_EQ(items.size(), 3u);
@@ -71,9 +83,9 @@ TEST(OutboxTest, AWorkerThatIsDownGetsNothing) {
   two.outbox.SendFree({1}, StorageId(1));
   const Actions actions = two.Take();
   ASSERT_EQ(actions.to_workers.size(), 2u);
-  EXPECT_EQ(actions.to_workers[0].first, 0u);
-  EXPECT_EQ(actions.to_workers[0].second.probe(), 3u);
-  EXPECT_EQ(actions.to_workers[1].second.probe(), 5u);
+  EXPECT_EQ(actions.to_workers[0].workers, (std::vector<uint32_t>{0}));
+  EXPECT_EQ(actions.to_workers[0].item.probe(), 3u);
+  EXPECT_EQ(actions.to_workers[1].item.probe(), 5u);
 }
 
 }  // namespace

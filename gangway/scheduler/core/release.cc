@@ -104,11 +104,10 @@ void Lifecycle::Release(NodeState& node, Time now) {
   node.stage = NodeStage::kReleased;
   node.released_at = now;
   const CopyPart* copy = node.copy();
-  if (copy != nullptr && !copy->receivers.empty()) SendPeers(node);
+  if (copy != nullptr) IntroduceSenders(*copy);
   latest_release_ = OrderPosition(latest_release_.number() + 1);
   node.position = latest_release_;
-  for (uint32_t worker : node.workers)
-    island_.outbox.SendRelease(worker, node.ordinal, node.position);
+  island_.outbox.SendRelease(node.workers, node.ordinal, node.position);
   if (copy != nullptr && copy->to_other_island) island_.outbox.ReportReleased(node.ordinal);
   EndReads(node);
   if (node.is_upload()) {  // its waiters need the bytes, not the release
@@ -124,15 +123,11 @@ void Lifecycle::EndReads(const NodeState& node) {
 }
 
 // All senders are known by now: local ones are up, since the node was sent to them; those on other
-// islands were named in Released.
-void Lifecycle::SendPeers(const NodeState& node) {
-  const CopyPart& copy = *node.copy();
-  wire::IslandItem item;
-  wire::Peers* peers = item.mutable_peers();
-  peers->set_ordinal(node.ordinal.number());
-  for (uint32_t sender : copy.senders) *peers->add_workers() = island_.fleet.Describe(sender);
-  for (const wire::Worker& sender : copy.far_senders) *peers->add_workers() = sender;
-  island_.outbox.Send(copy.receivers, std::move(item));
+// islands were named in Released. A receiver finds the senders of its shards by their devices.
+void Lifecycle::IntroduceSenders(const CopyPart& copy) {
+  island_.introductions.Introduce(copy.senders, copy.receivers);
+  for (const wire::Worker& sender : copy.far_senders)
+    island_.introductions.IntroduceFar(sender, copy.receivers);
 }
 
 }  // namespace gangway::scheduler

@@ -36,7 +36,6 @@ void Island::OnWorkerUp(WorkerUp& event, Time now) {
     state_.outbox.Send(index, std::move(item));
   }
   state_.executables.LoadAllOn(index);
-  state_.executables.NameMember(index);
   lifecycle_.ResumeHeldBack();
   state_.outbox.Report(state_.fleet.ReportUp(index));
 }
@@ -45,7 +44,6 @@ void Island::OnWorkerDown(const WorkerDown& event) {
   if (!state_.fleet.IsUp(event.worker, event.incarnation)) return;
   state_.fleet.Stop(event.worker);
   state_.members.Clear(event.worker);
-  state_.executables.Forget(event.worker);
   const std::vector<const NodeState*> launches =
       event.crashed ? LaunchesOn(state_.nodes, event.worker) : std::vector<const NodeState*>();
   wire::Failure lost = wire::MakeFailure(
@@ -72,7 +70,7 @@ void Island::OnWorkerDown(const WorkerDown& event) {
   if (const auto gang = state_.fleet.EndsFor(event.worker)) state->set_held_by(gang->number());
   state_.outbox.Report(std::move(report));  // before the node ends that it causes
   lifecycle_.LoseWorker(event.worker, lost);
-  state_.executables.NameMember(event.worker);  // after they know why their gangs have failed
+  state_.introductions.NoteDown(event.worker);  // after the others know why their gangs have failed
   // After the node ends, which settle the memory that donation saved.
   state_.storages.Lose(event.worker, shared, state_.held_back.nodes());
   state_.held_back.NoteLoss();

@@ -20,7 +20,7 @@ constexpr std::chrono::seconds kReplacedMax{
 
 // Records a step's decisions in the flight recorder.
 void Record(const Actions& actions, uint32_t island, Time now) {
-  for (const auto& [worker, item] : actions.to_workers) {
+  for (const auto& [workers, item] : actions.to_workers) {
     for (uint64_t ordinal : item.release().ordinals())
       TraceAt(now, TraceKind::kRelease, island, {}, Ordinal(ordinal));
     if (item.has_node())
@@ -415,9 +415,16 @@ void SchedulerService::Step(Event event) {
   island_->Step(std::move(event), now, actions);
   latency_.Set(island_->node_count() != 0);
   Record(actions, options_.island, now);
-  for (auto& [worker, item] : actions.to_workers) {
-    if (workers_[worker].batch.items().empty()) to_flush_.push_back(worker);
-    *workers_[worker].batch.add_items() = std::move(item);
+  for (auto& [workers, item] : actions.to_workers) {
+    for (size_t i = 0; i < workers.size(); ++i) {
+      WorkerLink& worker = workers_[workers[i]];
+      if (worker.batch.items().empty()) to_flush_.push_back(workers[i]);
+      if (i + 1 < workers.size()) {
+        *worker.batch.add_items() = item;
+      } else {
+        *worker.batch.add_items() = std::move(item);
+      }
+    }
   }
   for (const std::string& notice : actions.notices)
     Say(absl::StrCat("island", options_.island, ": ", notice));

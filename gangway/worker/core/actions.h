@@ -4,6 +4,7 @@
 #define GANGWAY_WORKER_CORE_ACTIONS_H_
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <variant>
@@ -155,11 +156,15 @@ struct PrepareCopy {
   std::string token;
 };
 
-// The workers that send the shards which a prepared copy receives.
+// Another worker, as the scheduler has described it.
+using WorkerRef = std::shared_ptr<const wire::Worker>;
+
+// The workers that send the shards which a prepared copy receives, in the order of its receives. Null: it is gone, or
+// not known.
 struct NamePeers {
   Ordinal ordinal;
   Held<NodeTask> held;
-  std::vector<wire::Worker> workers;
+  std::vector<WorkerRef> workers;
 };
 
 // End a released copy's transfers to and from other workers. It still ends with NodeEnded.
@@ -177,9 +182,9 @@ struct CancelLaunch {
   wire::Failure failure;
 };
 
-// A worker that has members of the same programs as this one has started, or has ended (incarnation 0).
+// Another worker has started, or has ended (incarnation 0).
 struct KnowMember {
-  wire::Worker worker;
+  WorkerRef worker;
 };
 
 struct PrepareFetch {
@@ -269,9 +274,9 @@ struct LoadExecutable {
   bool calls_host = false;
   SessionId session;
   std::optional<wire::Positions> positions;
-  // With positions and collectives: where each position runs, and on which workers.
+  // With positions and collectives: where each position runs, and on which workers, as far as they are known.
   std::vector<DeviceId> places;
-  std::vector<wire::Worker> members;
+  std::vector<WorkerRef> members;
 };
 
 struct UnloadExecutable {

@@ -195,6 +195,8 @@ std::optional<wire::Failure> WorkerCore::PrepareCopyNode(const wire::Node& messa
              prepare);
   }
   node.transfers = !prepare.sends.empty() || !prepare.receives.empty();
+  for (const PrepareCopy::Receive& receive : prepare.receives)
+    node.sources.push_back(receive.from_device);
   if (auto failure = AddResult(node, std::move(result), to)) return failure;
   if (prepare.moves.empty() && !node.transfers) return std::nullopt;
   HoldTask(node, std::move(prepare));

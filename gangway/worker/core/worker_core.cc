@@ -63,15 +63,8 @@ void WorkerCore::On(ItemArrived& event) {
       return Open(item.open_devices());
     case wire::IslandItem::kEndSession:
       return EndSession(SessionId(item.end_session().session()));
-    case wire::IslandItem::kPeers:
-      if (const auto node = nodes_.find(Ordinal(item.peers().ordinal())); node != nodes_.end()) {
-        Emit(NamePeers{node->first,
-                       node->second.held,
-                       {item.peers().workers().begin(), item.peers().workers().end()}});
-      }
-      return;
     case wire::IslandItem::kMember:
-      return KnowMembers(*item.mutable_member());
+      return Know(*item.mutable_member());
     case wire::IslandItem::kProbe:
       return Emit(ReportUsage{item.probe()});
     case wire::IslandItem::kLeave:  // handled by the service
@@ -82,6 +75,7 @@ void WorkerCore::On(ItemArrived& event) {
     case wire::IslandItem::kReleased:  // between controller and scheduler
     case wire::IslandItem::kAdmit:
     case wire::IslandItem::kReplaceWorker:
+    case wire::IslandItem::kPeers:
     case wire::IslandItem::ITEM_NOT_SET:
       return Emit(Complain{
           absl::StrCat("An item of kind ", static_cast<int>(item.item_case()),
@@ -107,10 +101,19 @@ bool WorkerCore::BeginEpoch(uint64_t epoch) {
   return true;
 }
 
-void WorkerCore::KnowMembers(wire::Worker& member) {
-  if (BeginEpoch(member.island_epoch())) return Emit(KnowMember{std::move(member)});
-  Emit(Complain{absl::StrCat("A member of epoch ", member.island_epoch(),
-                             " was named and ignored: the island is in epoch ", epoch_)});
+void WorkerCore::Know(wire::Worker& other) {
+  if (!BeginEpoch(other.island_epoch())) {
+    return Emit(Complain{absl::StrCat("A member of epoch ", other.island_epoch(),
+                                      " was named and ignored: the island is in epoch ", epoch_)});
+  }
+  const auto worker = std::make_shared<const wire::Worker>(std::move(other));
+  for (const uint32_t device : worker->devices()) others_[DeviceId(device)] = worker;
+  Emit(KnowMember{worker});
+}
+
+WorkerRef WorkerCore::WorkerOf(DeviceId device) const {
+  const auto found = others_.find(device);
+  return found == others_.end() ? nullptr : found->second;
 }
 
 void WorkerCore::Load(wire::Load& load) {
@@ -134,9 +137,14 @@ void WorkerCore::Load(wire::Load& load) {
     if (load.has_positions()) action.positions = load.positions();
     if (load.has_positions() && load.has_collectives()) {
       executable.has_members = true;
-      if (!BeginEpoch(load.island_epoch())) load.clear_members();
+      BeginEpoch(load.island_epoch());
       action.places = {load.devices().begin(), load.devices().end()};
-      action.members = {load.members().begin(), load.members().end()};
+      for (const DeviceId place :
+           action.places) {  // the devices of a worker often follow one another
+        WorkerRef member = WorkerOf(place);
+        if (member != nullptr && (action.members.empty() || action.members.back() != member))
+          action.members.push_back(std::move(member));
+      }
     }
     for (const LocalPlaces::Place& place : places.local) action.devices.push_back(place.device);
     Emit(std::move(action));
@@ -273,8 +281,21 @@ void WorkerCore::RunNode(Ordinal ordinal, Node& node) {
     if (upload != uploads_.end() && upload->second.ordinal == ordinal)
       return TryFill(key, upload->second);
   }
-  if (node.prepared) return Emit(Run{ordinal, node.held, node.place});
+  if (node.prepared) {
+    if (!node.sources.empty()) NameSenders(ordinal, node);
+    return Emit(Run{ordinal, node.held, node.place});
+  }
   Finish(ordinal, std::nullopt);  // no part of it is on this worker
+}
+
+void WorkerCore::NameSenders(Ordinal ordinal, const Node& node) {
+  NamePeers named{.ordinal = ordinal, .held = node.held};
+  for (const DeviceId source : node.sources) {
+    WorkerRef sender = WorkerOf(source);
+    if (sender != nullptr && sender->incarnation() == 0) sender = nullptr;
+    named.workers.push_back(std::move(sender));
+  }
+  Emit(std::move(named));
 }
 
 // The failure, known at the release, that keeps the node from running on all its local devices.

@@ -112,7 +112,8 @@ class WorkerCore {
     ExecutableId executable;
     std::optional<wire::Failure> failure;
     uint64_t upload = 0;
-    bool transfers = false;  // a copy from or to other workers
+    bool transfers = false;         // a copy from or to other workers
+    std::vector<DeviceId> sources;  // of a copy's receives, in their order
     uint64_t fetch = 0;
     std::vector<uint32_t> fetch_shards;  // local ones
   };
@@ -155,8 +156,10 @@ class WorkerCore {
 
   // Items.
   void Open(const wire::OpenDevices& open);
-  void KnowMembers(wire::Worker& member);
-  // The epoch of what names members. False: they are those of an earlier one.
+  void Know(wire::Worker& other);
+  // The worker of a device elsewhere. Null: it is not known.
+  WorkerRef WorkerOf(DeviceId device) const;
+  // The epoch of a word about other workers. False: it is an earlier one.
   bool BeginEpoch(uint64_t epoch);
   void Load(wire::Load& load);
   void Release(Ordinal ordinal, uint64_t place);
@@ -192,6 +195,8 @@ class WorkerCore {
   // Ends of nodes.
   std::optional<wire::Failure> FailureBefore(Ordinal ordinal, const Node& node) const;
   void RunNode(Ordinal ordinal, Node& node);
+  // Of a copy that is released: its senders have been described by now.
+  void NameSenders(Ordinal ordinal, const Node& node);
   void TryFill(const UploadKey& key, Upload& upload);
   void DropUnclaimed(const UploadKey& key);
   void AbandonUploads(SessionId session);
@@ -222,7 +227,9 @@ class WorkerCore {
 
   const Identity identity_;
   std::map<DeviceId, int> local_devices_;  // local index
-  uint64_t epoch_ = 0;                     // of the island, as far as members were named
+  uint64_t epoch_ = 0;                     // of the island, as far as other workers were described
+  std::unordered_map<DeviceId, WorkerRef>
+      others_;  // by each of their devices; incarnation 0: it is down
   std::unordered_map<StorageId, Storage> storages_;
   std::unordered_map<Ordinal, Node> nodes_;
   std::map<UploadKey, Upload> uploads_;

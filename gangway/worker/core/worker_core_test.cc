@@ -635,12 +635,13 @@ TEST_F(WorkerCoreTest, AGangOfAnEarlierEpochOfItsIslandIsRefused) {
     load.set_island_epoch(epoch);
     for (uint32_t device : {10, 11, 12, 13}) load.add_devices(device);
     load.add_results()->set_shard_bytes(16);
-    load.add_members()->set_incarnation(70 + epoch);
     return Item(item);
   };
   auto member = [this](uint64_t epoch) {
     wire::IslandItem item;
     item.mutable_member()->set_island_epoch(epoch);
+    item.mutable_member()->set_incarnation(70 + epoch);
+    for (uint32_t device : {12, 13}) item.mutable_member()->add_devices(device);
     return All<KnowMember>(Item(item)).size();
   };
   auto launch = [this](uint64_t ordinal, uint64_t epoch, uint64_t executable) {
@@ -662,23 +663,37 @@ TEST_F(WorkerCoreTest, AGangOfAnEarlierEpochOfItsIslandIsRefused) {
   EXPECT_EQ(launch(3, 6, 91), 1u);
   EXPECT_EQ(launch(4, 5, kExecutable), 1u) << "its members need none of other workers";
   EXPECT_EQ(member(5), 0u) << "an older word on a member";
-  for (const Action& action : load(5)) {
-    if (const auto* loads = std::get_if<LoadExecutable>(&action)) {
-      EXPECT_THAT(loads->members, IsEmpty()) << "likewise";
-    }
-  }
+  const auto loads = All<LoadExecutable>(load(5));
+  ASSERT_EQ(loads.size(), 1u);
+  ASSERT_EQ(loads[0].members.size(), 1u);
+  EXPECT_EQ(loads[0].members[0]->incarnation(), 76u) << "the latest word on it that counts";
+  EXPECT_EQ(launch(5, 5, 91), 0u) << "nor does a load begin an older epoch";
 }
 
-TEST_F(WorkerCoreTest, PeersGoToTheCopyBeforeItRuns) {
-  Copy(1, {24, 25}, {10, 11}, 101);
-  wire::IslandItem item;
-  item.mutable_peers()->set_ordinal(1);
-  item.mutable_peers()->add_workers()->set_incarnation(5);
-  NamePeers named = All<NamePeers>(Item(item)).at(0);
-  EXPECT_EQ(named.ordinal, Ordinal(1));
-  EXPECT_EQ(named.workers.at(0).incarnation(), 5u);
-  item.mutable_peers()->set_ordinal(77);
-  EXPECT_TRUE(Item(item).empty()) << "the node is unknown";
+TEST_F(WorkerCoreTest, SendersGoToTheCopyBeforeItRuns) {
+  const auto know = [this](uint64_t incarnation) {
+    wire::IslandItem item;
+    item.mutable_member()->set_incarnation(incarnation);
+    for (uint32_t device : {24, 25}) item.mutable_member()->add_devices(device);
+    Item(item);
+  };
+  const auto named = [this](uint64_t ordinal) {
+    Copy(ordinal, {24, 26}, {10, 11}, 100 + ordinal);
+    std::vector<uint64_t> incarnations;
+    const auto actions = Release({ordinal});
+    EXPECT_THAT(Runs(actions), ElementsAre(ordinal));
+    const NamePeers senders = All<NamePeers>(actions).at(0);
+    for (const WorkerRef& worker : senders.workers)
+      incarnations.push_back(worker == nullptr ? 0 : worker->incarnation());
+    return incarnations;
+  };
+  EXPECT_THAT(named(1), ElementsAre(0, 0));
+  know(5);
+  EXPECT_THAT(named(2), ElementsAre(5, 0)) << "the worker of device 26 is not known";
+  know(6);
+  EXPECT_THAT(named(3), ElementsAre(6, 0));
+  know(0);
+  EXPECT_THAT(named(4), ElementsAre(0, 0)) << "it is down";
 }
 
 TEST_F(WorkerCoreTest, CancelOfAReleasedCopyEndsWhatItWaitsForElsewhere_ER2) {

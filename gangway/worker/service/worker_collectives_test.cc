@@ -99,23 +99,25 @@ class WorkerCollectivesTest : public WorkerHarness {
     result.set_element_type(11);
     result.add_shard_dims(4);
     result.set_shard_bytes(16);
-    wire::Worker& self = *load.add_members();
+    wire::IslandItem named_self, named_peer;
+    wire::Worker& self = *named_self.mutable_member();
     self.set_incarnation(hello_.worker().incarnation());
     for (int i = 0; i < devices_; ++i) self.add_devices(100 + i);
     self.set_host("here");
-    wire::Worker& peer = *load.add_members();
+    wire::Worker& peer = *named_peer.mutable_member();
     peer.set_index(peer_index);
     peer.set_incarnation(kPeer);
     peer.add_devices(kPeerDevice);
     peer.set_host("here");
     peer.mutable_collectives()->set_name(box_->name());
     peer.mutable_collectives()->set_secret(box_->secret());
-    if (peers == Peers::kNotNamed) load.mutable_members()->RemoveLast();
     if (peers == Peers::kElsewhere) {
       peer.set_host("elsewhere");
       peer.clear_collectives();
       peer.set_data_address("peer");
     }
+    Item(named_self);
+    if (peers != Peers::kNotNamed) Item(named_peer);
     Item(item);
   }
 

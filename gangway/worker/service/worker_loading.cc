@@ -54,7 +54,7 @@ void WorkerService::Do(LoadExecutable& action) {
   if (plan.ok() && *plan != nullptr)
     if (absl::Status begun = peers_.Begin(); !begun.ok()) plan = begun;
   if (plan.ok() && *plan != nullptr) NameCollectives(action.executable, **plan);
-  for (const wire::Worker& member : action.members) peers_.Know(member);
+  for (const WorkerRef& member : action.members) peers_.Know(*member);
   auto slot = std::make_shared<ExecutableSlot>(ExecutableSlot::Traits{
       .name = action.name,
       .turn = alone ? DeviceThread::Turn::kGangAlone : DeviceThread::Turn::kGang,

@@ -279,7 +279,7 @@ void WorkerService::Do(CancelLaunch& action) {
 
 void WorkerService::Do(KnowMember& action) {
   const uint64_t before = peers_.version();
-  peers_.Know(action.worker);
+  peers_.Update(*action.worker);
   // They hold the memory of members that are gone.
   if (peers_.version() != before) places_.clear();
 }

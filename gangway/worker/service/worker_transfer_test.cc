@@ -284,8 +284,7 @@ class TransferTest : public testing::TestWithParam<Medium> {
   }
   void ReleaseReceiver(uint64_t ordinal, int to, const wire::Worker& from) {
     wire::IslandItem item;
-    item.mutable_peers()->set_ordinal(ordinal);
-    *item.mutable_peers()->add_workers() = from;
+    *item.mutable_member() = from;
     worker(to).Item(item);
     worker(to).Release({ordinal});
   }

@@ -151,6 +151,10 @@ void CollectivePeers::Know(const wire::Worker& worker) {
   early_.erase(early);
 }
 
+void CollectivePeers::Update(const wire::Worker& worker) {
+  if (worker.island() == options_.island && members_.contains(worker.index())) Know(worker);
+}
+
 // Until it is there, or the worker is gone: then the scheduler says so.
 void CollectivePeers::SendArena(const wire::Worker& worker, std::chrono::milliseconds pause) {
   std::vector<int> descriptors = {arena_->descriptor()};

@@ -78,7 +78,7 @@ class NodeTask : public std::enable_shared_from_this<NodeTask> {
   // It will not run here: its release came there.
   virtual void Skip(uint64_t /*place*/) const {}
   // Before Enqueue: the workers that send what it receives.
-  virtual void NamePeers(std::vector<wire::Worker>&& /*workers*/) {}
+  virtual void NamePeers(std::vector<WorkerRef>&& /*workers*/) {}
   // After Enqueue: ends what it waits for in other processes. On the event loop.
   virtual void Cancel(const wire::Failure& /*why*/) {}
   // Instead of Enqueue: does the work on the calling thread, if it is short, waits for nothing and overtakes nothing.

@@ -1,7 +1,6 @@
 // Implementation of copy_task.h.
 #include "gangway/worker/service/transfer/copy_task.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -99,16 +98,13 @@ void CopyTask::FailSource(const TransferKey& key, int device, const absl::Status
 }
 
 void CopyTask::AskFor(size_t index) {
-  const Receive& receive = parts_.receives[index - parts_.moves.size()];
+  const size_t number = index - parts_.moves.size();
+  const Receive& receive = parts_.receives[number];
   const store::SlotName& name = receive.to->name();
-  auto holds = [&receive](const wire::Worker& worker) {
-    const auto& devices = worker.devices();
-    return std::find(devices.begin(), devices.end(), receive.from_device.number()) != devices.end();
-  };
-  auto from = std::find_if(peers_.begin(), peers_.end(), holds);
+  const WorkerRef from = number < peers_.size() ? peers_[number] : nullptr;
   std::optional<size_t> size = device::HostBytes(parts_.spec);
   absl::Status status;
-  if (from == peers_.end()) {
+  if (from == nullptr) {
     status = absl::DataLossError(absl::StrCat("The worker of device ", receive.from_device,
                                               ", which held the source, is gone."));
   } else if (!size) {

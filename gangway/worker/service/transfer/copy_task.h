@@ -46,7 +46,7 @@ class CopyTask final : public NodeTask {
   CopyTask(std::shared_ptr<const TaskEnvironment> environment, Ordinal ordinal,
            device::Backend* backend, TransferPlane* plane, Parts parts);
 
-  void NamePeers(std::vector<wire::Worker>&& peers) override { peers_ = std::move(peers); }
+  void NamePeers(std::vector<WorkerRef>&& peers) override { peers_ = std::move(peers); }
   void Enqueue() override;
   // Ends the transfers to and from other workers.
   void Cancel(const wire::Failure& why) override;
@@ -75,7 +75,7 @@ class CopyTask final : public NodeTask {
   TransferPlane* const plane_;
   const Parts parts_;
   const TransferToken token_;
-  std::vector<wire::Worker> peers_;
+  std::vector<WorkerRef> peers_;  // of each receive
   Mutex gather_mutex_;
   // Moves, then receives; empty if there are no receives.
   std::vector<Gathered> gathered_ GANGWAY_GUARDED_BY(gather_mutex_);
