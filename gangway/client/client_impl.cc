@@ -189,6 +189,8 @@ void ClientImpl::OnFrame(wire::Frame frame) {
 void ClientImpl::OnEvent(wire::SessionEvent& event) {
   switch (event.event_case()) {
     case wire::SessionEvent::kCompiled:
+      if (event.compiled().info().calls_host())  // on the links
+        for (const WorkerKey& worker : handles_.workers()) data_links_->Use(worker);
       return questions_.OnCompiled(*event.mutable_compiled());
     case wire::SessionEvent::kAwaitDone:
       return questions_.OnAwaitDone(event.await_done());

@@ -116,7 +116,8 @@ class ClientImpl final : public Client {
   Submitter submitter_;
   Handles handles_{&loop_, &submitter_};
   Uploads uploads_{&loop_, &activity_, &submitter_, &handles_};
-  Fetches fetches_{&activity_, &submitter_, &handles_};
+  Fetches fetches_{&activity_, &submitter_, &handles_,
+                   [this](WorkerKey worker) { data_links_->Use(worker); }};
   Questions questions_{&loop_, &activity_, &submitter_};
   ControllerSilence controller_;           // on the loop
   std::unique_ptr<DataLinks> data_links_;  // made on the loop

@@ -76,11 +76,40 @@ TEST_F(ClientTest, ConnectsAndKnowsTheCluster) {
   EXPECT_EQ(info.devices[3].island, 1u);
   EXPECT_EQ(info.devices[3].index, 1u);
   EXPECT_EQ(info.devices[3].kind, "cpu");
+}
+
+TEST_F(ClientTest, AWorkerIsConnectedToAtItsFirstUse) {
+  Open();
+  client_->Upload(1, Spec({2}, 4));
+  cluster_.controller().Ops(1);
+  EXPECT_TRUE(cluster_.worker(1).frames().empty());
+  client_->Fetch(1, {0}, {.on_done = [](const absl::Status&) {}});
   ASSERT_TRUE(cluster_.worker(1).WaitHellos(1));
   const wire::Frame hello = cluster_.worker(1).frames().at(0);
   EXPECT_EQ(hello.hello().role(), wire::ROLE_DATA);
   EXPECT_EQ(hello.hello().session(), 42u);
   EXPECT_EQ(hello.epoch(), 7u);
+  EXPECT_TRUE(cluster_.worker(0).frames().empty()) << "nothing needs it";
+  const std::string data(4, 'x');
+  Arrival<int> sent;
+  client_->Push(client_->Upload(2, Spec({0}, 4)), 0, data, [&] { sent.Set(0); });
+  sent.Get();
+  EXPECT_EQ(cluster_.worker(0).Chunks(1).at(0).bytes().data(), data);
+}
+
+// It may call its client from any worker, and its first call does not wait for a link.
+TEST_F(ClientTest, AProgramThatCallsItsHostConnectsToTheWorkers) {
+  Open();
+  Arrival<bool> compiled;
+  const ExecutableHandle executable =
+      client_->Compile("p", "f", "o", {0, 2}, [&](const auto& info) { compiled.Set(info.ok()); });
+  wire::SessionEvent event;
+  event.mutable_compiled()->set_executable(executable);
+  event.mutable_compiled()->mutable_info()->set_calls_host(true);
+  cluster_.controller().Ops(1);
+  cluster_.controller().SendEvent(event);
+  EXPECT_TRUE(compiled.Get());
+  EXPECT_TRUE(cluster_.worker(0).WaitHellos(1) && cluster_.worker(1).WaitHellos(1));
 }
 
 TEST_F(ClientTest, IsolatedItConnectsToWorkersThatHaveAdmittedIt) {
@@ -655,10 +684,10 @@ TEST_F(ClientTest, ER2_LostDataStreamEndsOnlyTheFetchesOfItsWorkerAndIsOpenedAga
 TEST_F(ClientTest, NothingIsPushedIntoAStreamThatIsNotWelcome) {
   cluster_.silent_data = true;
   Open();
-  ASSERT_TRUE(cluster_.worker(1).WaitHellos(1));
   const std::string data(4, 'x');
   Arrival<int> sent;
   client_->Push(client_->Upload(1, Spec({2}, 4)), 0, data, [&] { sent.Set(0); });
+  ASSERT_TRUE(cluster_.worker(1).WaitHellos(1));
   Arrival<absl::Status> seen;  // arrives after the push was handled
   client_->Await(std::vector<ArrayHandle>{9}, [&](absl::Status status) { seen.Set(status); });
   wire::SessionEvent event;
@@ -676,7 +705,6 @@ TEST_F(ClientTest, NothingIsPushedIntoAStreamThatIsNotWelcome) {
 
 TEST_F(ClientTest, BytesGoToTheProcessThatTheUploadNamesOrNowhere) {
   Open();
-  ASSERT_TRUE(cluster_.worker(1).WaitHellos(1));
   const uint64_t late = client_->Upload(1, Spec({2}, 4));
   wire::SessionEvent event;
   *event.mutable_worker_state()->mutable_worker() = ScriptedCluster::Worker(1);
@@ -705,7 +733,7 @@ TEST_F(ClientTest, BytesGoToTheProcessThatTheUploadNamesOrNowhere) {
   *event.mutable_worker_state()->mutable_worker() = ScriptedCluster::Worker(1, /*incarnation=*/2);
   event.mutable_worker_state()->set_up(true);
   cluster_.controller().SendEvent(event);
-  ASSERT_TRUE(cluster_.worker(1).WaitHellos(2));
+  ASSERT_TRUE(cluster_.worker(1).WaitHellos(1));
   EXPECT_EQ(cluster_.worker(1).frames().back().incarnation(), 2u);
   kept.Get();
   client_->Push(client_->Upload(3, Spec({2}, 4)), 0, data, [&] { sent.Set(0); });
@@ -733,8 +761,9 @@ TEST_F(ClientTest, ASessionThatTheControllerEndsSaysWhy) {
 
 TEST_F(ClientTest, AFailedUploadNeedsNoBytesAndItsWorkersFreeThoseThatTheyHave_TM2) {
   Open();
-  ASSERT_TRUE(cluster_.worker(0).WaitHellos(1));
   const std::string data(4, 'x');
+  client_->Push(client_->Upload(3, Spec({0}, 4)), 0, data, {});
+  ASSERT_EQ(cluster_.worker(0).Chunks(1).size(), 1u);
   const uint64_t upload = client_->Upload(1, Spec({0}, 4));
   wire::SessionEvent event;
   event.mutable_upload_failed()->set_upload(upload);
@@ -742,7 +771,7 @@ TEST_F(ClientTest, AFailedUploadNeedsNoBytesAndItsWorkersFreeThoseThatTheyHave_T
   Arrival<absl::Status> seen;
   client_->Await(std::vector<ArrayHandle>{9}, [&](absl::Status status) { seen.Set(status); });
   event.Clear();
-  event.mutable_await_done()->set_await(cluster_.controller().Ops(2).at(1).await().await());
+  event.mutable_await_done()->set_await(cluster_.controller().Ops(3).at(2).await().await());
   cluster_.controller().SendEvent(event);
   EXPECT_TRUE(seen.Get().ok());
   Arrival<int> dropped, sent;
@@ -751,13 +780,13 @@ TEST_F(ClientTest, AFailedUploadNeedsNoBytesAndItsWorkersFreeThoseThatTheyHave_T
   client_->Push(next, 0, data, [&] { sent.Set(0); });
   dropped.Get();
   sent.Get();
-  const auto chunks = cluster_.worker(0).Chunks(2);
-  ASSERT_EQ(chunks.size(), 2u);
-  const size_t first = chunks[0].has_dropped() ? 0 : 1;
+  const auto chunks = cluster_.worker(0).Chunks(3);
+  ASSERT_EQ(chunks.size(), 3u);
+  const size_t first = chunks[1].has_dropped() ? 1 : 2;
   EXPECT_EQ(chunks[first].name().upload(), upload);
   EXPECT_TRUE(chunks[first].has_dropped() && chunks[first].bytes().data().empty());
-  EXPECT_EQ(chunks[1 - first].name().upload(), next);
-  EXPECT_FALSE(chunks[1 - first].has_dropped());
+  EXPECT_EQ(chunks[3 - first].name().upload(), next);
+  EXPECT_FALSE(chunks[3 - first].has_dropped());
 }
 
 TEST_F(ClientTest, TM2_RoomIsToldWhenNodesEnd) {
@@ -781,7 +810,6 @@ TEST_F(ClientTest, TM2_RoomIsToldWhenNodesEnd) {
 
 TEST_F(ClientTest, DestructionCancelsWhatHasNotCome) {
   Open();
-  ASSERT_TRUE(cluster_.worker(0).WaitHellos(1));
   Arrival<absl::Status> awaited, fetched, again, lost;
   std::map<size_t, std::string> bytes;
   Arrival<int> released;
@@ -792,6 +820,7 @@ TEST_F(ClientTest, DestructionCancelsWhatHasNotCome) {
     raw->Await(std::vector<ArrayHandle>{1}, [&](absl::Status status) { again.Set(status); });
   });
   client_->Fetch(1, {0}, Into(bytes, fetched));
+  ASSERT_TRUE(cluster_.worker(0).WaitHellos(1));
   const std::string large(4 * DataLinks::kQueueBytes, 'x');
   client_->Push(client_->Upload(1, Spec({0}, large.size())), 0, large, [&] { released.Set(0); });
   client_.reset();

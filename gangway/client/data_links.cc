@@ -75,7 +75,7 @@ void DataLinks::SetWorker(const wire::Worker& worker, bool up, const std::string
                         absl::UnavailableError(
                             why_down.empty() ? "the controller reports it as down" : why_down)));
   }
-  if (reachable && MayDial(to)) Dial(to);
+  if (reachable && to.is_used && MayDial(to)) Dial(to);
 }
 
 void DataLinks::Admit(WorkerKey key) {
@@ -83,7 +83,21 @@ void DataLinks::Admit(WorkerKey key) {
   if (closed_ || it == workers_.end() || std::exchange(it->second.admits, true)) return;
   WorkerLink& to = it->second;
   const bool waits = to.link != nullptr && to.link->state() == transport::BulkLink::State::kDown;
-  if (waits && options_.awaits_admission) Dial(to);
+  if (waits && to.is_used && options_.awaits_admission) Dial(to);
+}
+
+void DataLinks::Use(WorkerKey key) {
+  {
+    MutexLock lock(open_mutex_);
+    if (!used_.insert(key).second) return;
+  }
+  options_.loop->Post([this, key] { UseOnLoop(key); });
+}
+
+void DataLinks::UseOnLoop(WorkerKey key) {
+  WorkerLink& to = workers_[key];
+  if (closed_ || std::exchange(to.is_used, true)) return;
+  if (to.link != nullptr && MayDial(to)) Dial(to);
 }
 
 void DataLinks::Add(WorkerKey key, Push push) {
@@ -92,6 +106,7 @@ void DataLinks::Add(WorkerKey key, Push push) {
     Released(push);
     return;
   }
+  UseOnLoop(key);
   transport::OutgoingShard shard = ShardOf(push);
   Pushing pushing{.push = std::move(push), .shard = std::move(shard)};
   const bool asked = TakeReservation(it->second, pushing);
@@ -158,7 +173,7 @@ void DataLinks::Withdraw(uint64_t upload) {
 void DataLinks::TellDropped(uint64_t upload) {
   if (closed_) return;
   for (auto& [key, to] : workers_) {
-    if (to.link == nullptr) continue;
+    if (to.link == nullptr || !to.is_used) continue;
     to.dropped.push_back(upload);
     if (to.dropped.size() > kDroppedMax) to.dropped.pop_front();
     SchedulePump(key);
@@ -407,6 +422,7 @@ bool DataLinks::Watch(const std::set<WorkerKey>& awaited) {
 void DataLinks::Look(WorkerKey key, Clock::time_point now, Clock::duration stood_still) {
   WorkerLink& to = workers_[key];
   if (to.link == nullptr || !MayDial(to)) return;
+  if (!to.is_used) return UseOnLoop(key);
   const std::shared_ptr<transport::BulkLink> link = to.link;
   link->Skip(stood_still, now);
   if (!link->is_open()) {

@@ -1,12 +1,13 @@
-// The client's data streams: one link to each worker that is up, the pushes queued for it, and the
-// chunks that it sends.
+// The client's data streams: one link to each worker that the session has used and that is up, the pushes queued for
+// it, and the chunks that it sends. The first use of a worker opens its link, so that a session costs nothing on the
+// workers of a large cluster that it does not use.
 //
 // Large shards of a worker on the same host travel through the worker's shared memory: the client
 // requests a place from the worker and writes an upload there; it reads a fetched shard in place,
 // until its last reference is dropped. The link then carries only small messages.
 //
-// Threading: everything runs on the client's event loop, except PushNow. Ownership: the caller keeps the bytes of a
-// push valid until `released` is called (on the loop).
+// Threading: everything runs on the client's event loop, except PushNow and Use. Ownership: the caller keeps the bytes
+// of a push valid until `released` is called (on the loop).
 //
 // Failure: a lost link (bulk_link.h) ends the fetches that wait on it (`on_lost`) and the uploads of which it has taken
 // bytes that are not known to have arrived (`on_upload_lost`). It is reopened, at growing intervals, while the
@@ -122,6 +123,9 @@ class DataLinks {
   // The worker takes the session's links.
   void Admit(WorkerKey worker);
 
+  // Something is to come from the worker. Any thread.
+  void Use(WorkerKey worker) GANGWAY_EXCLUDES(open_mutex_);
+
   // Sends as the link permits. Drops a push for a process that is gone: the cluster fails its
   // array. Keeps a push for the next process until that is up.
   void Add(WorkerKey worker, Push push);
@@ -199,6 +203,7 @@ class DataLinks {
     std::shared_ptr<transport::BulkLink> link;  // to this incarnation; null: it is not up
     ConnectionPtr
         open;  // null: the link is not open; before, a rejected one would lose what it took
+    bool is_used = false;
     bool admits = false;   // this session's links, if that is awaited
     absl::Status refusal;  // why the last attempt failed; OK: it did not, or was welcomed before
     bool pumping = false;  // a turn is posted
@@ -212,6 +217,7 @@ class DataLinks {
 
   static bool IsFor(const WorkerLink& worker, const Destination& to);
   bool MayDial(const WorkerLink& to) const { return to.admits || !options_.awaits_admission; }
+  void UseOnLoop(WorkerKey key);
   std::shared_ptr<transport::BulkLink> LinkTo(const WorkerLink& to);
   void Dial(WorkerLink& to);
   void HangUp(WorkerLink& to, const absl::Status& reason);
@@ -258,6 +264,7 @@ class DataLinks {
   Mutex open_mutex_;
   // Of the links that have been welcomed.
   std::map<WorkerKey, std::shared_ptr<Sender>> open_ GANGWAY_GUARDED_BY(open_mutex_);
+  std::set<WorkerKey> used_ GANGWAY_GUARDED_BY(open_mutex_);  // by Use
   transport::Dialer dialer_;
 };
 

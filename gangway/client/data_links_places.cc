@@ -11,6 +11,7 @@ void DataLinks::Reserve(WorkerKey key, const Push& wish,
                         std::function<void(std::shared_ptr<char> place)> placed) {
   auto it = workers_.find(key);
   if (closed_ || it == workers_.end() || wish.to.next || !IsFor(it->second, wish.to)) return;
+  UseOnLoop(key);
   const ConnectionPtr connection = it->second.open;
   if (connection == nullptr || !connection->segments.IsConnected()) return;
   if (!AskForPlace(it->second, wish, wish.bytes)) return;

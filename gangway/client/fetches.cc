@@ -59,7 +59,13 @@ void Fetches::Fetch(ArrayHandle array, std::span<const uint32_t> shards, FetchSi
   for (uint32_t shard : shards) {
     fetching.part_of.push_back(part);
     fetching.worker_of.push_back(handles_.WorkerOf({array, shard}));
+    Use(fetching.worker_of.back());
   }
+}
+
+void Fetches::Use(const std::optional<WorkerKey>& worker) const {
+  if (worker) return use_(*worker);
+  for (const WorkerKey& each : handles_.workers()) use_(each);
 }
 
 std::optional<uint64_t> Fetches::Join(const std::optional<WorkerKey>& worker, ShardOf shard) {

@@ -9,6 +9,7 @@
 #define GANGWAY_CLIENT_FETCHES_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -31,8 +32,10 @@ namespace gangway::client {
 
 class Fetches {
  public:
-  Fetches(Activity* activity, Submitter* submitter, const Handles* handles)
-      : activity_(*activity), submitter_(*submitter), handles_(*handles) {}
+  // `use`: something is to come from the worker. On the calling thread.
+  Fetches(Activity* activity, Submitter* submitter, const Handles* handles,
+          std::function<void(WorkerKey)> use)
+      : activity_(*activity), submitter_(*submitter), handles_(*handles), use_(std::move(use)) {}
 
   void Fetch(ArrayHandle array, std::span<const uint32_t> shards, FetchSink sink)
       GANGWAY_EXCLUDES(mutex_);
@@ -68,6 +71,8 @@ class Fetches {
   std::optional<uint64_t> Join(const std::optional<WorkerKey>& worker, ShardOf shard)
       GANGWAY_REQUIRES(mutex_);
   std::set<WorkerKey> AwaitedOf(const Fetching& fetching) const;
+  // Of the shard; nothing: it may come from any worker.
+  void Use(const std::optional<WorkerKey>& worker) const;
   std::shared_ptr<Part> FindPart(uint64_t fetch, uint32_t shard) GANGWAY_EXCLUDES(mutex_);
   void CompleteShard(uint64_t fetch, uint32_t shard) GANGWAY_EXCLUDES(mutex_);
   static void EndParts(const Fetching& fetching, const absl::Status& why);
@@ -75,6 +80,7 @@ class Fetches {
   Activity& activity_;
   Submitter& submitter_;
   const Handles& handles_;
+  const std::function<void(WorkerKey)> use_;
 
   mutable Mutex mutex_;
   std::map<uint64_t, Fetching> fetches_ GANGWAY_GUARDED_BY(mutex_);

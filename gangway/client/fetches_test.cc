@@ -55,7 +55,9 @@ class FetchesTest : public ::testing::Test {
   uint64_t Id() { return session_.Ops().back().fetch().fetch(); }
 
   RecordedSession session_{/*reports_ends=*/false};
-  Fetches fetches_{&session_.activity, &session_.submitter, &session_.handles};
+  std::vector<WorkerKey> used_;
+  Fetches fetches_{&session_.activity, &session_.submitter, &session_.handles,
+                   [this](WorkerKey worker) { used_.push_back(worker); }};
 };
 
 TEST_F(FetchesTest, AFetchEndsWithItsLastShard) {
@@ -73,6 +75,15 @@ TEST_F(FetchesTest, AFetchEndsWithItsLastShard) {
   EXPECT_FALSE(session_.activity.awaits());
   fetches_.OnShard(Bytes(id, 1, "ef"));  // nothing waits for it
   EXPECT_EQ(fetched->done.size(), 1u);
+}
+
+TEST_F(FetchesTest, WhatIsFetchedUsesTheWorkersThatSendIt) {
+  Fetch(1, {1});
+  EXPECT_THAT(used_, ElementsAre(kSecond));
+  Fetch(2, {0});
+  EXPECT_THAT(used_, ElementsAre(kSecond, kFirst));
+  Fetch(99, {0});
+  EXPECT_THAT(used_, ElementsAre(kSecond, kFirst, kFirst, kSecond)) << "an array it does not know";
 }
 
 TEST_F(FetchesTest, FetchesFromOneWorkerJoinAndOthersDoNot) {

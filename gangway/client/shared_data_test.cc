@@ -19,6 +19,8 @@ class SharedDataTest : public ::testing::Test {
   void SetUp() override {
     cluster_.listener = *transport::DescriptorListener::Open();
     client_ = *Connect(cluster_.Options());
+    // Of an array that the client does not know, so that it connects to all workers.
+    client_->Fetch(99, {0}, {.on_done = [](const absl::Status&) {}});
     ASSERT_TRUE(worker().WaitHellos(1) && cluster_.worker(1).WaitHellos(1));
     const auto deadline = std::chrono::steady_clock::now() + kLimit;
     while (!socket_.valid() && std::chrono::steady_clock::now() < deadline) {
@@ -29,7 +31,10 @@ class SharedDataTest : public ::testing::Test {
   }
 
   ScriptedRole& worker() { return cluster_.worker(0); }
-  uint64_t FetchId(size_t op) { return cluster_.controller().Ops(op + 1).at(op).fetch().fetch(); }
+  // Of the operations after the first one.
+  uint64_t FetchId(size_t op) {
+    return cluster_.controller().Ops(op + 2).at(op + 1).fetch().fetch();
+  }
 
   // A block of the worker. The first one also sends the segment to the client.
   std::unique_ptr<transport::SharedBlock> MakeBlock(char fill) {
