@@ -38,7 +38,10 @@ class ExecutablesTest : public ::testing::Test {
     return ItemsFor(worker, taken_, [](const auto& item) { return item.has_load(); }).size();
   }
   size_t MembersNamedTo(uint32_t worker) const {
-    return ItemsFor(worker, taken_, [](const auto& item) { return item.has_member(); }).size();
+    size_t named = 0;
+    for (const auto& item : ItemsFor(worker, taken_, [](const auto&) { return true; }))
+      named += static_cast<size_t>(item.peers().workers_size());
+    return named;
   }
   void Restart(uint32_t worker, uint64_t incarnation) {
     two_.fleet.Stop(worker);

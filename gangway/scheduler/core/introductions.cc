@@ -6,12 +6,13 @@
 
 namespace gangway::scheduler {
 
-template <typename Call>
-void Introductions::Workers::ForEachNotIn(const Workers& others, Call call) const {
+std::vector<uint32_t> Introductions::Workers::Without(const Workers& others) const {
+  std::vector<uint32_t> workers;
   for (uint32_t i = 0; i < words_.size(); ++i) {
     for (uint64_t left = words_[i] & ~others.words_[i]; left != 0; left &= left - 1)
-      call(i * kBits + static_cast<uint32_t>(std::countr_zero(left)));
+      workers.push_back(i * kBits + static_cast<uint32_t>(std::countr_zero(left)));
   }
+  return workers;
 }
 
 Introductions::Introductions(const Fleet& fleet, Outbox& outbox)
@@ -21,19 +22,24 @@ void Introductions::Introduce(const std::vector<uint32_t>& others,
                               const std::vector<uint32_t>& workers) {
   Workers wanted(fleet_.worker_count());
   for (const uint32_t other : others) wanted.Add(other);
-  std::map<uint32_t, std::vector<uint32_t>> untold;  // by worker: those that do not know it
+  // By what they do not know: most often that is the same for all.
+  std::map<std::vector<uint32_t>, std::vector<uint32_t>> untold;
   for (const uint32_t worker : workers) {
     if (!fleet_.IsUp(worker)) continue;
-    wanted.ForEachNotIn(known_[worker], [&](uint32_t other) {
-      untold[other].push_back(worker);
+    std::vector<uint32_t> unknown = wanted.Without(known_[worker]);
+    if (unknown.empty()) continue;
+    for (const uint32_t other : unknown)
       if (fleet_.IsUp(other)) known_[worker].Add(other);
-    });
+    untold[std::move(unknown)].push_back(worker);
   }
-  for (const auto& [other, receivers] : untold) {
-    wire::IslandItem item;
-    *item.mutable_member() = fleet_.DescribeToWorkers(other);
-    outbox_.Send(receivers, std::move(item));
-  }
+  for (const auto& [unknown, receivers] : untold) outbox_.Send(receivers, Describe(unknown));
+}
+
+wire::IslandItem Introductions::Describe(const std::vector<uint32_t>& others) const {
+  wire::IslandItem item;
+  for (const uint32_t other : others)
+    *item.mutable_peers()->add_workers() = fleet_.DescribeToWorkers(other);
+  return item;
 }
 
 void Introductions::IntroduceFar(const wire::Worker& other, const std::vector<uint32_t>& workers) {
@@ -50,8 +56,9 @@ void Introductions::IntroduceFar(const wire::Worker& other, const std::vector<ui
   }
   if (receivers.empty()) return;
   wire::IslandItem item;
-  *item.mutable_member() = other;
-  item.mutable_member()->set_island_epoch(fleet_.epoch());
+  wire::Worker& described = *item.mutable_peers()->add_workers();
+  described = other;
+  described.set_island_epoch(fleet_.epoch());
   outbox_.Send(receivers, std::move(item));
 }
 
@@ -64,10 +71,7 @@ void Introductions::NoteDown(uint32_t worker) {
     known_[other].Remove(worker);
     receivers.push_back(other);
   }
-  if (receivers.empty()) return;
-  wire::IslandItem item;
-  *item.mutable_member() = fleet_.DescribeToWorkers(worker);
-  outbox_.Send(receivers, std::move(item));
+  outbox_.Send(receivers, Describe({worker}));
 }
 
 }  // namespace gangway::scheduler

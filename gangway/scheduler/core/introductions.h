@@ -37,9 +37,8 @@ class Introductions {
     void Add(uint32_t worker) { words_[worker / kBits] |= uint64_t{1} << worker % kBits; }
     void Remove(uint32_t worker) { words_[worker / kBits] &= ~(uint64_t{1} << worker % kBits); }
     void Clear() { words_.assign(words_.size(), 0); }
-    // Calls it with each worker that is here and not in `others`, in order.
-    template <typename Call>
-    void ForEachNotIn(const Workers& others, Call call) const;
+    // Those that are here and not in `others`.
+    std::vector<uint32_t> Without(const Workers& others) const;
 
    private:
     static constexpr uint32_t kBits = 64;
@@ -50,6 +49,8 @@ class Introductions {
     Incarnation incarnation;  // that was told last
     Workers told;
   };
+
+  wire::IslandItem Describe(const std::vector<uint32_t>& others) const;
 
   const Fleet& fleet_;
   Outbox& outbox_;

@@ -50,24 +50,29 @@ class IntroductionsTest : public ::testing::Test {
     outbox_.TakeInto(actions);
     std::vector<std::string> told;
     for (const auto& [worker, item] : ByWorker(actions))
-      told.push_back(absl::StrCat(worker, " of ", item.member().index(), " (incarnation ",
-                                  item.member().incarnation(), ")"));
+      for (const wire::Worker& other : item.peers().workers())
+        told.push_back(absl::StrCat(worker, " of ", other.index(), " (incarnation ",
+                                    other.incarnation(), ")"));
+    items_ = actions.to_workers.size();
     return told;
   }
 
   Fleet fleet_{0, Specs()};
   Outbox outbox_{fleet_};
   Introductions introductions_{fleet_, outbox_};
+  size_t items_ = 0;  // of the last Told
 };
 
 TEST_F(IntroductionsTest, EachIsToldOnceOfEachProcess) {
   introductions_.Introduce({3, 129}, {64, 129});
-  EXPECT_THAT(Told(), ElementsAre("64 of 3 (incarnation 4)", "129 of 3 (incarnation 4)",
-                                  "64 of 129 (incarnation 130)", "129 of 129 (incarnation 130)"));
+  EXPECT_THAT(Told(), ElementsAre("64 of 3 (incarnation 4)", "64 of 129 (incarnation 130)",
+                                  "129 of 3 (incarnation 4)", "129 of 129 (incarnation 130)"));
+  EXPECT_EQ(items_, 1u) << "both need the same";
   introductions_.Introduce({3, 63, 129}, {64, 129, 2});
-  EXPECT_THAT(Told(), ElementsAre("2 of 3 (incarnation 4)", "64 of 63 (incarnation 64)",
-                                  "129 of 63 (incarnation 64)", "2 of 63 (incarnation 64)",
-                                  "2 of 129 (incarnation 130)"));
+  EXPECT_THAT(Told(), ElementsAre("2 of 3 (incarnation 4)", "2 of 63 (incarnation 64)",
+                                  "2 of 129 (incarnation 130)", "64 of 63 (incarnation 64)",
+                                  "129 of 63 (incarnation 64)"));
+  EXPECT_EQ(items_, 2u);
 }
 
 TEST_F(IntroductionsTest, ThoseThatKnowAProcessHearOfItsEndOnce) {

@@ -230,14 +230,15 @@ TEST_F(IslandTest, AReceiverIsToldWhomToAskBeforeItsRelease) {
   std::vector<std::string> seen;
   for (const auto& [worker, item] : ByWorker(actions_)) {
     if (item.has_release()) seen.push_back(absl::StrCat("release ", worker));
-    if (!item.has_member()) continue;
+    if (!item.has_peers()) continue;
     seen.push_back(absl::StrCat("sender ", worker));
-    EXPECT_EQ(item.member().incarnation(), 11u);
-    EXPECT_EQ(item.member().data_address(), "address0");
-    EXPECT_THAT(item.member().devices(), ElementsAre(0, 1));
+    ASSERT_EQ(item.peers().workers_size(), 1);
+    EXPECT_EQ(item.peers().workers(0).incarnation(), 11u);
+    EXPECT_EQ(item.peers().workers(0).data_address(), "address0");
+    EXPECT_THAT(item.peers().workers(0).devices(), ElementsAre(0, 1));
   }
   EXPECT_THAT(seen, ElementsAre("sender 1", "release 0", "release 1"));
-  const auto named = [](const auto& item) { return item.has_member(); };
+  const auto named = [](const auto& item) { return item.has_peers(); };
   Copy(2, 100, {0, 1}, 102, {3, 2});
   EXPECT_EQ(Sent(1, named), 0) << "it knows the process";
   Up(0, 12);
@@ -262,8 +263,8 @@ TEST_F(IslandTest, SendersOfAnotherIslandAreNamedWithTheirRelease) {
   };
   const auto told = [this](uint32_t worker, uint64_t incarnation) {
     return Sent(worker, [incarnation](const auto& sent) {
-      return sent.has_member() && sent.member().island() == 1 &&
-             sent.member().incarnation() == incarnation;
+      return sent.has_peers() && sent.peers().workers(0).island() == 1 &&
+             sent.peers().workers(0).incarnation() == incarnation;
     });
   };
   copy(1, 77);

@@ -27,8 +27,9 @@ class MembersTest : public IslandTest {
     bool loads = false;
     for (const auto& [to, item] : ByWorker(actions_)) {
       if (to != worker) continue;
-      EXPECT_FALSE(item.has_member() && loads);
-      if (item.has_member()) incarnations.push_back(item.member().incarnation());
+      EXPECT_FALSE(item.has_peers() && loads);
+      for (const wire::Worker& member : item.peers().workers())
+        incarnations.push_back(member.incarnation());
       loads |= item.has_load();
     }
     return incarnations;
@@ -46,13 +47,14 @@ TEST_F(MembersTest, TheWorkersOfAProgramWithOwnCollectivesAreIntroducedOnce) {
   LoadFor(4, {0, 1, 2, 3}, true, true);
   EXPECT_THAT(Told(0), ElementsAre(11, 21));
   EXPECT_THAT(Told(1), ElementsAre(11)) << "it knows itself";
-  for (const auto& [worker, item] : ByWorker(actions_)) {
-    if (item.member().index() != 1) continue;
-    EXPECT_EQ(item.member().host(), "host1");
-    EXPECT_EQ(item.member().collectives().name(), "socket21");
-    EXPECT_EQ(item.member().data_address(), "address1");
-    EXPECT_THAT(item.member().devices(), ElementsAre(2, 3));
-  }
+  const auto items = ItemsFor(0, actions_, [](const auto& item) { return item.has_peers(); });
+  ASSERT_EQ(items.size(), 1u);
+  const wire::Worker& member = items[0].peers().workers(1);
+  EXPECT_EQ(member.index(), 1u);
+  EXPECT_EQ(member.host(), "host1");
+  EXPECT_EQ(member.collectives().name(), "socket21");
+  EXPECT_EQ(member.data_address(), "address1");
+  EXPECT_THAT(member.devices(), ElementsAre(2, 3));
   LoadFor(5, {3, 2, 1, 0}, true, true);
   EXPECT_THAT(Told(0), IsEmpty());
   EXPECT_THAT(Told(1), IsEmpty());
@@ -105,7 +107,8 @@ TEST_F(MembersTest, TheEpochGrowsWithEachStartAndEndAndGangsNameTheirs) {
       if (to != 0) continue;
       if (item.has_load()) loads.push_back(item.load().island_epoch());
       if (item.has_node()) launches.push_back(item.node().launch().island_epoch());
-      if (item.has_member()) members.push_back(item.member().island_epoch());
+      for (const wire::Worker& member : item.peers().workers())
+        members.push_back(member.island_epoch());
       if (item.has_open_devices()) opens.push_back(item.open_devices().island_epoch());
     }
   };

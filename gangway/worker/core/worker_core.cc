@@ -63,8 +63,9 @@ void WorkerCore::On(ItemArrived& event) {
       return Open(item.open_devices());
     case wire::IslandItem::kEndSession:
       return EndSession(SessionId(item.end_session().session()));
-    case wire::IslandItem::kMember:
-      return Know(*item.mutable_member());
+    case wire::IslandItem::kPeers:
+      for (wire::Worker& other : *item.mutable_peers()->mutable_workers()) Know(other);
+      return;
     case wire::IslandItem::kProbe:
       return Emit(ReportUsage{item.probe()});
     case wire::IslandItem::kLeave:  // handled by the service
@@ -75,7 +76,7 @@ void WorkerCore::On(ItemArrived& event) {
     case wire::IslandItem::kReleased:  // between controller and scheduler
     case wire::IslandItem::kAdmit:
     case wire::IslandItem::kReplaceWorker:
-    case wire::IslandItem::kPeers:
+    case wire::IslandItem::kMember:
     case wire::IslandItem::ITEM_NOT_SET:
       return Emit(Complain{
           absl::StrCat("An item of kind ", static_cast<int>(item.item_case()),

@@ -639,9 +639,10 @@ TEST_F(WorkerCoreTest, AGangOfAnEarlierEpochOfItsIslandIsRefused) {
   };
   auto member = [this](uint64_t epoch) {
     wire::IslandItem item;
-    item.mutable_member()->set_island_epoch(epoch);
-    item.mutable_member()->set_incarnation(70 + epoch);
-    for (uint32_t device : {12, 13}) item.mutable_member()->add_devices(device);
+    wire::Worker& other = *item.mutable_peers()->add_workers();
+    other.set_island_epoch(epoch);
+    other.set_incarnation(70 + epoch);
+    for (uint32_t device : {12, 13}) other.add_devices(device);
     return All<KnowMember>(Item(item)).size();
   };
   auto launch = [this](uint64_t ordinal, uint64_t epoch, uint64_t executable) {
@@ -673,8 +674,9 @@ TEST_F(WorkerCoreTest, AGangOfAnEarlierEpochOfItsIslandIsRefused) {
 TEST_F(WorkerCoreTest, SendersGoToTheCopyBeforeItRuns) {
   const auto know = [this](uint64_t incarnation) {
     wire::IslandItem item;
-    item.mutable_member()->set_incarnation(incarnation);
-    for (uint32_t device : {24, 25}) item.mutable_member()->add_devices(device);
+    wire::Worker& other = *item.mutable_peers()->add_workers();
+    other.set_incarnation(incarnation);
+    for (uint32_t device : {24, 25}) other.add_devices(device);
     Item(item);
   };
   const auto named = [this](uint64_t ordinal) {

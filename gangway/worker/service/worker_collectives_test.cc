@@ -99,12 +99,12 @@ class WorkerCollectivesTest : public WorkerHarness {
     result.set_element_type(11);
     result.add_shard_dims(4);
     result.set_shard_bytes(16);
-    wire::IslandItem named_self, named_peer;
-    wire::Worker& self = *named_self.mutable_member();
+    wire::IslandItem named;
+    wire::Worker& self = *named.mutable_peers()->add_workers();
     self.set_incarnation(hello_.worker().incarnation());
     for (int i = 0; i < devices_; ++i) self.add_devices(100 + i);
     self.set_host("here");
-    wire::Worker& peer = *named_peer.mutable_member();
+    wire::Worker& peer = *named.mutable_peers()->add_workers();
     peer.set_index(peer_index);
     peer.set_incarnation(kPeer);
     peer.add_devices(kPeerDevice);
@@ -116,8 +116,8 @@ class WorkerCollectivesTest : public WorkerHarness {
       peer.clear_collectives();
       peer.set_data_address("peer");
     }
-    Item(named_self);
-    if (peers != Peers::kNotNamed) Item(named_peer);
+    if (peers == Peers::kNotNamed) named.mutable_peers()->mutable_workers()->RemoveLast();
+    Item(named);
     Item(item);
   }
 

@@ -284,7 +284,7 @@ class TransferTest : public testing::TestWithParam<Medium> {
   }
   void ReleaseReceiver(uint64_t ordinal, int to, const wire::Worker& from) {
     wire::IslandItem item;
-    *item.mutable_member() = from;
+    *item.mutable_peers()->add_workers() = from;
     worker(to).Item(item);
     worker(to).Release({ordinal});
   }
