@@ -76,7 +76,6 @@ void WorkerCore::On(ItemArrived& event) {
     case wire::IslandItem::kReleased:  // between controller and scheduler
     case wire::IslandItem::kAdmit:
     case wire::IslandItem::kReplaceWorker:
-    case wire::IslandItem::kMember:
     case wire::IslandItem::ITEM_NOT_SET:
       return Emit(Complain{
           absl::StrCat("An item of kind ", static_cast<int>(item.item_case()),
