@@ -3,17 +3,15 @@
 //
 //   launch_calls ADDRESS TOKEN
 //
-// Commands and answers are those of spmd_client.py. One thread makes the calls; the library has its own. A failure
+// Commands and answers are those of commands.h. One thread makes the calls; the library has its own. A failure
 // prints its status and ends the program with 1.
 #include <gangway/connect.h>
 
 #include <array>
-#include <chrono>
-#include <cstdio>
 #include <cstdlib>
-#include <functional>
 #include <iostream>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -147,20 +145,12 @@ int main(int argc, char** argv) {
     std::cerr << "usage: launch_calls ADDRESS TOKEN\n";
     return 2;
   }
-  auto client = gangway::Connect({.address = argv[1], .token = argv[2], .name = "launch_calls"});
-  if (!client.ok()) gangway::bench::Fail("connect", client.status());
-  Caller caller(**client);
-  std::cout << "{\"ready\": true}" << std::endl;
-  for (std::string name, count;
-       std::getline(std::cin, name, '\t') && std::getline(std::cin, count);) {
-    const auto began = std::chrono::steady_clock::now();
-    if (!caller.Run(name, std::atoi(count.c_str()))) {
-      std::cerr << "not a case: " << name << "\n";
-      return 1;
-    }
-    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
-    std::printf("{\"seconds\": %.9f%s}\n", took.count(), gangway::bench::TrafficMember().c_str());
-    std::fflush(stdout);
-  }
-  return 0;
+  const auto client = gangway::bench::Open(argv[1], argv[2], "launch_calls");
+  Caller caller(*client);
+  using gangway::bench::Ran;
+  return gangway::bench::ServeClient([&caller](const std::string& name, int count) {
+    bool is_case = false;
+    const double seconds = gangway::bench::SecondsOf([&] { is_case = caller.Run(name, count); });
+    return is_case ? std::optional<Ran>(Ran{seconds}) : std::nullopt;
+  });
 }

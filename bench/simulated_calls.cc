@@ -3,16 +3,14 @@
 //
 //   simulated_calls ADDRESS TOKEN
 //
-// Commands and answers are those of spmd_client.py; the cases are those of bench/launch_simulated.py. An answer with
+// Commands and answers are those of commands.h; the cases are those of bench/launch_simulated.py. An answer with
 // "refused" tells why the cluster does not have the program. One thread makes the calls; the library has its own.
 // Another failure prints its status and ends the program with 1.
 #include <gangway/connect.h>
 
 #include <array>
 #include <chrono>
-#include <cstdio>
 #include <cstdlib>
-#include <future>
 #include <iostream>
 #include <memory>
 #include <numeric>
@@ -29,6 +27,7 @@ using gangway::ArrayHandle;
 using gangway::Client;
 using gangway::ExecutableHandle;
 using gangway::Status;
+using gangway::bench::Answer;
 
 constexpr int kAwaited = 16;  // calls from one wait for a result to the next
 constexpr std::chrono::milliseconds kAgain{5};
@@ -47,14 +46,13 @@ class Caller {
       devices_.push_back(device.id);
   }
 
-  // Why the program was refused; empty: it was made `count` times.
-  std::string Run(const std::string& name, int count) {
+  // Why the program was refused; empty: it was made `count` times. None: there is no such case.
+  std::optional<std::string> Run(const std::string& name, int count) {
     if (name == "gang") return Gangs(false, count);
     if (name == "gang communicates") return Gangs(true, count);
     if (name == "arrays") return Hold(count);
     if (name == "again") return Again();
-    std::cerr << "not a case: " << name << "\n";
-    std::exit(1);
+    return std::nullopt;
   }
 
  private:
@@ -64,13 +62,11 @@ class Caller {
     ArrayHandle last = 0;
   };
 
-  static Status Wait(std::promise<Status>& done) { return done.get_future().get(); }
-
   Status AwaitAll(const std::vector<ArrayHandle>& arrays) {
-    std::promise<Status> ready;
-    client_.Await(arrays, [&ready](const Status& status) { ready.set_value(status); });
+    Answer ready(client_);
+    client_.Await(arrays, ready.Callback());
     client_.SendNow();
-    return Wait(ready);
+    return ready.Wait();
   }
 
   // A word of its own on each device.
@@ -90,11 +86,11 @@ class Caller {
   Step& StepOf(bool communicates) {
     Step& step = steps_[communicates ? 1 : 0];
     if (step.executable || !step.refused.empty()) return step;
-    std::promise<Status> compiled;
+    Answer compiled(client_);
     const ExecutableHandle executable =
         client_.Compile(Program(devices_.size(), communicates), "sim", "", devices_,
-                        [&compiled](const auto& info) { compiled.set_value(info.status()); });
-    if (Status status = Wait(compiled); !status.ok()) {
+                        [done = compiled.Callback()](const auto& info) { done(info.status()); });
+    if (Status status = compiled.Wait(); !status.ok()) {
       step.refused = status.message();
     } else {
       step.executable = executable;
@@ -154,9 +150,7 @@ class Caller {
 };
 
 std::unique_ptr<Client> Open(char** argv) {
-  auto client = gangway::Connect({.address = argv[1], .token = argv[2], .name = "simulated_calls"});
-  if (!client.ok()) gangway::bench::Fail("connect", client.status());
-  return *std::move(client);
+  return gangway::bench::Open(argv[1], argv[2], "simulated_calls");
 }
 
 // Of a message in an answer.
@@ -178,21 +172,17 @@ int main(int argc, char** argv) {
   }
   const std::unique_ptr<Client> client = Open(argv);
   Caller caller(*client);
-  std::cout << "{\"ready\": true}" << std::endl;
-  for (std::string name, count;
-       std::getline(std::cin, name, '\t') && std::getline(std::cin, count);) {
-    const auto began = std::chrono::steady_clock::now();
-    std::string refused;
-    if (name == "welcome") {
-      for (int i = 0; i < std::atoi(count.c_str()); ++i) Open(argv);
-    } else {
-      refused = caller.Run(name, std::atoi(count.c_str()));
-    }
-    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
-    const std::string told = refused.empty() ? "" : ", \"refused\": " + Quoted(refused);
-    std::printf("{\"seconds\": %.9f%s%s}\n", took.count(), told.c_str(),
-                gangway::bench::TrafficMember().c_str());
-    std::fflush(stdout);
-  }
-  return 0;
+  return gangway::bench::ServeClient([&](const std::string& name, int count) {
+    std::optional<std::string> refused = "";
+    gangway::bench::Ran ran;
+    ran.seconds = gangway::bench::SecondsOf([&] {
+      if (name != "welcome") {
+        refused = caller.Run(name, count);
+        return;
+      }
+      for (int i = 0; i < count; ++i) Open(argv);
+    });
+    if (refused && !refused->empty()) ran.more = ", \"refused\": " + Quoted(*refused);
+    return refused ? std::optional(ran) : std::nullopt;
+  });
 }

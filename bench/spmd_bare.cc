@@ -29,6 +29,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "bench/commands.h"
 #include "bench/spmd_scalar.h"
 #include "xla/ffi/api/ffi.h"
 
@@ -240,9 +241,11 @@ int main(int argc, char** argv) {
   Self().first = std::atoi(argv[2]) * devices;
   Self().positions = std::atoi(argv[3]) * devices;
   gangway::bench::Driver driver(devices);
-  const bool good =
-      gangway::bench::ServeCommands([&driver](bool fused, int calls, int awaited_every) {
-        return driver.Run(fused, calls, awaited_every);
-      });
-  std::_Exit(good ? 0 : 1);  // its threads wait for ever
+  const auto run = [&driver](bool fused, int calls, int awaited_every) {
+    return driver.Run(fused, calls, awaited_every);
+  };
+  const int status = gangway::bench::ServeCommands([&run](const std::string& name, int count) {
+    return gangway::bench::RunScalar(name, count, run);
+  });
+  std::_Exit(status);  // its threads wait for ever
 }

@@ -7,7 +7,6 @@
 #include <gangway/connect.h>
 
 #include <array>
-#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <iostream>
@@ -48,19 +47,20 @@ class Caller {
     gangway::Client& client = session_.client();
     gangway::ArrayHandle x = session_.Put(std::vector<float>(session_.device_count(), 0.0F));
     session_.Await(std::array{x});
-    const auto began = std::chrono::steady_clock::now();
-    for (int i = 1; i <= calls; ++i) {
-      const gangway::ArrayHandle y = client.NewArrayHandle();
-      client.Call(fused ? fused_ : one_, std::array{x, biases_}, std::array{y});
-      client.Drop(std::array{x});
-      x = y;
-      if (i % awaited_every == 0 || i % gangway::bench::kAhead == 0) session_.Await(std::array{x});
-    }
-    session_.Await(std::array{x});
-    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+    const double seconds = gangway::bench::SecondsOf([&] {
+      for (int i = 1; i <= calls; ++i) {
+        const gangway::ArrayHandle y = client.NewArrayHandle();
+        client.Call(fused ? fused_ : one_, std::array{x, biases_}, std::array{y});
+        client.Drop(std::array{x});
+        x = y;
+        if (i % awaited_every == 0 || i % gangway::bench::kAhead == 0)
+          session_.Await(std::array{x});
+      }
+      session_.Await(std::array{x});
+    });
     Check(x, calls * (fused ? gangway::bench::kChain : 1));
     client.Drop(std::array{x});
-    return took.count();
+    return seconds;
   }
 
  private:
@@ -85,11 +85,12 @@ int main(int argc, char** argv) {
     std::cerr << "usage: spmd_calls ADDRESS TOKEN DEVICES\n";
     return 2;
   }
-  auto client = gangway::Connect({.address = argv[1], .token = argv[2], .name = "spmd_calls"});
-  if (!client.ok()) gangway::bench::Fail("connect", client.status());
-  Caller caller(**client, std::atoi(argv[3]));
+  const auto client = gangway::bench::Open(argv[1], argv[2], "spmd_calls");
+  Caller caller(*client, std::atoi(argv[3]));
   const auto run = [&caller](bool fused, int calls, int awaited_every) {
     return caller.Run(fused, calls, awaited_every);
   };
-  return gangway::bench::ServeCommands(run, gangway::bench::TrafficMember) ? 0 : 1;
+  return gangway::bench::ServeClient([&run](const std::string& name, int count) {
+    return gangway::bench::RunScalar(name, count, run);
+  });
 }

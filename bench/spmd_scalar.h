@@ -1,13 +1,13 @@
-// The scalar program of bench/spmd.py as StableHLO, x <- sum(x) / D + b on D devices, and the commands by which it
-// runs: a line "scalar one|awaited|chain|fused<tab>COUNT" on stdin, answered by a line of JSON with the seconds.
-// Header-only; one thread.
+// The scalar program of bench/spmd.py as StableHLO, x <- sum(x) / D + b on D devices, and the cases in which it runs
+// (commands.h): "scalar one", "scalar awaited", "scalar chain" and "scalar fused". Header-only; one thread.
 #ifndef BENCH_SPMD_SCALAR_H_
 #define BENCH_SPMD_SCALAR_H_
 
-#include <cstdio>
 #include <functional>
-#include <iostream>
+#include <optional>
 #include <string>
+
+#include "commands.h"
 
 namespace gangway::bench {
 
@@ -42,33 +42,15 @@ inline float Bias(int position, int devices) {
   return static_cast<float>(position) - static_cast<float>(devices - 1) / 2 + 1;
 }
 
-// `run(fused, calls, awaited_every)` makes the calls, waits after each `awaited_every` of them and after the last, and
-// returns the seconds. `more`: what else an answer has, as further members of JSON. Returns at the end of stdin, or
-// with false at a line that is not a command.
-inline bool ServeCommands(
-    const std::function<double(bool, int, int)>& run,
-    const std::function<std::string()>& more = [] { return std::string(); }) {
-  std::cout << "{\"ready\": true}" << std::endl;
-  std::string scalar, kind;
-  int count = 0;
-  while (std::cin >> scalar >> kind >> count) {
-    double seconds = 0;
-    if (kind == "one") {
-      seconds = run(false, count, count);
-    } else if (kind == "awaited") {
-      seconds = run(false, count, 1);
-    } else if (kind == "chain") {
-      seconds = run(false, count * kChain, kChain);
-    } else if (kind == "fused") {
-      seconds = run(true, count, count);
-    } else {
-      std::cerr << "not a command: " << scalar << " " << kind << "\n";
-      return false;
-    }
-    std::printf("{\"seconds\": %.9f%s}\n", seconds, more().c_str());
-    std::fflush(stdout);
-  }
-  return true;
+// Runs a case. `run(fused, calls, awaited_every)` makes the calls, waits after each `awaited_every` of them and after
+// the last, and returns the seconds. None: there is no such case.
+inline std::optional<Ran> RunScalar(const std::string& name, int count,
+                                    const std::function<double(bool, int, int)>& run) {
+  if (name == "scalar one") return Ran{run(false, count, count)};
+  if (name == "scalar awaited") return Ran{run(false, count, 1)};
+  if (name == "scalar chain") return Ran{run(false, count * kChain, kChain)};
+  if (name == "scalar fused") return Ran{run(true, count, count)};
+  return std::nullopt;
 }
 
 }  // namespace gangway::bench

@@ -8,9 +8,10 @@
 // HOST:PORT TOKEN TLS_FOLDER.
 #include <gangway/connect.h>
 
+#include <chrono>
 #include <cstdlib>
-#include <future>
 #include <iostream>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -25,13 +26,32 @@ constexpr char kSquare[] = R"(module @square {
   }
 })";
 
-// A callback that fulfills the promise of `future`; both live until it has run.
-struct Awaited {
-  std::promise<gangway::Status> promise;
-  gangway::StatusCallback Callback() {
-    return [this](const gangway::Status& status) { promise.set_value(status); };
+// The status that a callback of the client tells, for the thread that waits for it. A promise and its future would do,
+// too; with the client's own wait, this thread reads the answer itself, and no other thread has to wake it.
+class Answer {
+ public:
+  explicit Answer(gangway::Client& client) : told_(std::make_shared<Told>(client.NewWait())) {}
+
+  gangway::StatusCallback Callback() const {
+    return [told = told_](const gangway::Status& status) {
+      told->status = status;
+      told->wait->End();
+    };
   }
-  gangway::Status Wait() { return promise.get_future().get(); }
+
+  // The library answers all that it is asked, or loses its session; the hour only bounds one wait.
+  gangway::Status Wait() {
+    while (!told_->wait->For(std::chrono::hours(1))) continue;
+    return told_->status;
+  }
+
+ private:
+  struct Told {
+    explicit Told(std::shared_ptr<gangway::Wait> wait) : wait(std::move(wait)) {}
+    const std::shared_ptr<gangway::Wait> wait;
+    gangway::Status status;  // set before End
+  };
+  const std::shared_ptr<Told> told_;
 };
 
 [[noreturn]] void Fail(const std::string& what, const gangway::Status& status) {
@@ -55,7 +75,7 @@ gangway::ArrayHandle Put(gangway::Client& client, const std::vector<float>& valu
 
 gangway::Result<std::vector<float>> Get(gangway::Client& client, gangway::ArrayHandle array) {
   std::vector<float> values(6);
-  Awaited done;
+  Answer done(client);
   client.Fetch(array, {0, 1},
                {.on_data =
                     [&values](size_t index, uint64_t offset, std::string_view data) {
@@ -68,11 +88,11 @@ gangway::Result<std::vector<float>> Get(gangway::Client& client, gangway::ArrayH
 }
 
 gangway::ExecutableHandle Compile(gangway::Client& client, const std::string& program) {
-  std::promise<gangway::Status> compiled;
+  Answer compiled(client);
   const gangway::ExecutableHandle executable =
       client.Compile(program, "mlir", "", {0, 1},
-                     [&compiled](const auto& info) { compiled.set_value(info.status()); });
-  if (gangway::Status status = compiled.get_future().get(); !status.ok()) Fail("compile", status);
+                     [done = compiled.Callback()](const auto& info) { done(info.status()); });
+  if (gangway::Status status = compiled.Wait(); !status.ok()) Fail("compile", status);
   return executable;
 }
 
@@ -103,7 +123,7 @@ int main(int argc, char** argv) {
   session.Delete(std::vector{x});
   const gangway::ArrayHandle z = session.NewArrayHandle();
   session.Call(square, std::vector{x}, std::vector{z});
-  Awaited spoiled;
+  Answer spoiled(session);
   session.Await(std::vector{z}, spoiled.Callback());
   const gangway::Status status = spoiled.Wait();
   std::cout << "of a deleted array: " << status.message() << "\n";
