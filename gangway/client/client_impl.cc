@@ -138,6 +138,7 @@ void ClientImpl::OpenLinks(const wire::HelloReply& reply) {
   options.epoch = reply.epoch();
   options.session = SessionId(reply.session());
   options.token = reply.data_token();
+  options.used_from_start = options_.used_from_start;
   options.awaits_admission = reply.isolated();
   options.on_shard = [this](const wire::Bulk& bulk) { fetches_.OnShard(bulk); };
   options.on_place = [this](uint64_t fetch, uint32_t shard, std::shared_ptr<const char> bytes,

@@ -97,6 +97,16 @@ TEST_F(ClientTest, AWorkerIsConnectedToAtItsFirstUse) {
   EXPECT_EQ(cluster_.worker(0).Chunks(1).at(0).bytes().data(), data);
 }
 
+TEST_F(ClientTest, TheFirstWorkersAreConnectedToFromTheStart) {
+  ClientOptions options = cluster_.Options();
+  options.used_from_start = 1;
+  auto client = Connect(options);
+  ASSERT_TRUE(client.ok()) << client.status();
+  client_ = *std::move(client);
+  EXPECT_TRUE(cluster_.worker(0).WaitHellos(1));
+  EXPECT_TRUE(cluster_.worker(1).frames().empty()) << "nothing needs it";
+}
+
 // It may call its client from any worker, and its first call does not wait for a link.
 TEST_F(ClientTest, AProgramThatCallsItsHostConnectsToTheWorkers) {
   Open();

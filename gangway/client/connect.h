@@ -29,6 +29,8 @@ struct ClientOptions {
   // The session is lost if the controller's process gives no sign of life for so long while answers are awaited. The
   // 10 s are what a controller may stand still at no loss. Zero: never, for a controller of this process.
   std::chrono::milliseconds controller_silence_max{10'000};
+  size_t used_from_start =
+      16;  // workers whose data streams open with the session; the others' at their first use
 };
 
 // Blocks until the session is open. UNAVAILABLE: no controller answers, or it closed the

@@ -75,6 +75,7 @@ void DataLinks::SetWorker(const wire::Worker& worker, bool up, const std::string
                         absl::UnavailableError(
                             why_down.empty() ? "the controller reports it as down" : why_down)));
   }
+  if (workers_.size() <= options_.used_from_start) to.is_used = true;
   if (reachable && to.is_used && MayDial(to)) Dial(to);
 }
 
@@ -173,10 +174,10 @@ void DataLinks::Withdraw(uint64_t upload) {
 void DataLinks::TellDropped(uint64_t upload) {
   if (closed_) return;
   for (auto& [key, to] : workers_) {
-    if (to.link == nullptr || !to.is_used) continue;
+    if (to.link == nullptr) continue;
     to.dropped.push_back(upload);
     if (to.dropped.size() > kDroppedMax) to.dropped.pop_front();
-    SchedulePump(key);
+    if (to.is_used) SchedulePump(key);
   }
 }
 

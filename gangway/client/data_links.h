@@ -1,6 +1,7 @@
 // The client's data streams: one link to each worker that the session has used and that is up, the pushes queued for
-// it, and the chunks that it sends. The first use of a worker opens its link, so that a session costs nothing on the
-// workers of a large cluster that it does not use.
+// it, and the chunks that it sends. The first workers count as used from the start, so that their first transfers find
+// shared memory. Of the others, the first use opens the link, so that a session costs nothing on the workers of a large
+// cluster that it does not use.
 //
 // Large shards of a worker on the same host travel through the worker's shared memory: the client
 // requests a place from the worker and writes an upload there; it reads a fetched shard in place,
@@ -91,7 +92,8 @@ class DataLinks {
     std::string name;
     uint64_t epoch = 0;
     SessionId session;
-    std::string token;  // of the session, for the workers
+    std::string token;           // of the session, for the workers
+    size_t used_from_start = 0;  // workers that count as used before the session uses them
     bool awaits_admission =
         false;  // links are opened to workers that have admitted the session only
     // A piece of a fetched shard, or its failure.

@@ -188,6 +188,7 @@ class ScriptedCluster {
     options.control = transport_.get();
     options.data = transport_.get();
     options.connect_limit = kLimit;
+    options.used_from_start = 0;
     return options;
   }
 
