@@ -128,11 +128,8 @@ bool Strangers::LookAt(Clock::time_point now) {
     const auto at = each++;
     Connection& connection = *at->second;
     if (!IsStrangerLocked(connection, now)) continue;
-    if (HasPeerClosed(connection.socket.get())) {
-      connections_.erase(at);
-      continue;
-    }
-    if (now - connection.since >= limits_.admission) {
+    // A peer may have closed one direction only.
+    if (HasPeerClosed(connection.socket.get()) || now - connection.since >= limits_.admission) {
       EndLocked(at);
       continue;
     }

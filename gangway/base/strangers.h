@@ -28,6 +28,7 @@ struct StrangerLimits {
   size_t connections_max = 1024;
   uint64_t bytes_max = 64 << 20;  // from all strangers together; checked every kLookInterval
   int streams_max = 16;           // at once, of one stranger: one more ends it
+  // A TLS handshake and the wait for a Hello have 10 s each, so that their own refusals, with a reason, come first.
   std::chrono::milliseconds admission{25'000};
 
   // With an eighth of the descriptors that this process may have, if those are fewer connections.

@@ -198,6 +198,15 @@ TEST_F(StrangersTest, ConnectionsThatAreNotWatchedAreNoStrangers) {
   EXPECT_FALSE(strangers_.Look());
 }
 
+TEST_F(StrangersTest, AStrangerThatClosesOneDirectionEnds_SE1) {
+  const Stranger stranger = Connect();
+  ASSERT_EQ(shutdown(stranger.peer.get(), SHUT_WR), 0);
+  const auto end = Clock::now() + kLimit;
+  while (strangers_.Look() && Clock::now() < end) std::this_thread::yield();
+  EXPECT_TRUE(IsEnded(stranger));
+  EXPECT_FALSE(IsWatched(stranger));
+}
+
 TEST_F(StrangersTest, ClosedConnectionsAreForgotten) {
   Stranger stranger = Connect();
   EXPECT_TRUE(strangers_.Look());

@@ -11,7 +11,7 @@
 // counts for nothing: what comes of it later is dropped.
 //
 // Threading: belongs to one event loop. A receiver of its own may take the frames, so that the loop's work does not
-// delay them; an error of it reaches the loop. sender() is for any thread. Made by std::make_shared where it dials.
+// delay them; an error of it reaches the loop. What sender() points to is for any thread. Made by std::make_shared where it dials.
 //
 // Failure: `on_lost` is the last event of a connection, and does not follow a Close by the owner. A Hello that is
 // answered with a failure loses the link with that failure.
@@ -78,7 +78,7 @@ class BulkLink : public std::enable_shared_from_this<BulkLink> {
   State state() const { return state_; }
   bool is_open() const { return state_ == State::kOpen; }
   // Null: there is no connection. Of the end that was dialed, the same until Close.
-  const std::shared_ptr<FrameSender>& sender() const { return sender_; }
+  std::shared_ptr<FrameSender> sender() const { return sender_; }
   // The errors of FrameSender::Send; UNAVAILABLE without a connection.
   [[nodiscard]] absl::Status Send(wire::Frame frame);
 

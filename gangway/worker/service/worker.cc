@@ -257,16 +257,16 @@ class Beats {
                    options_.leave_limit.count());
       return stop_.Stop();
     }
-    if (now - last_ > options_.heartbeat_interval + kPaused)
+    if (now - last_ > options_.heartbeat_interval + kPaused) {
       link_.Heard();  // could not receive any
+      resumed_ = now;
+    }
     last_ = now;
     if (auto standing = service_.StandingGang(now, kStandingMax))
       return EndFor(*standing, link_, stop_);
     if (auto request = service_.EndRequest()) return EndFor(*request, link_, stop_);
-    if (const auto since = service_.LoopRunsSince()) {
-      if (now - *since >= options_.loop_runs_max) return EndFor(LoopHeld(), link_, stop_);
-      link_.Heard();
-    }
+    if (LoopIsHeld(now)) return EndFor(LoopHeld(), link_, stop_);
+    if (service_.LoopRunsSince()) link_.Heard();
     link_.CheckSilence(options_.scheduler_silence_max, options_.scheduler_address);
     const std::vector<DeviceThread::Call> calls = service_.Calls();
     link_.Send(MakeBeat(now, calls));
@@ -275,6 +275,12 @@ class Beats {
   }
 
  private:
+  // Whether one program has held the event loop for too long. A process that stood still does not count that time.
+  bool LoopIsHeld(Clock::time_point now) const {
+    const auto since = service_.LoopRunsSince();
+    return since && now - std::max(*since, resumed_) >= options_.loop_runs_max;
+  }
+
   void Leave(Clock::time_point now) {
     spdlog::info("told to end: finishing its work within {} ms", options_.leave_limit.count());
     wire::Frame leaving;
@@ -327,6 +333,7 @@ class Beats {
   CallbackLog callbacks_;
   IdleWatch idle_;
   Clock::time_point last_ = Clock::now();
+  Clock::time_point resumed_ = last_;  // when it last did so after it stood still, or began
   Clock::time_point leave_by_ = StuckWatch::Time::max();
 };
 
