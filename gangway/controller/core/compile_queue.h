@@ -1,7 +1,7 @@
 // The compiles of all sessions: which compiler process is asked for which of them, and what its end means. Pure.
 //
-// The compiles are kept by CompileBacklog, the processes by CompilerProcesses, and what their ends cost by CompileBlame;
-// none of them knows another. This class decides which compile goes to which process, and when a process makes room.
+// CompileBacklog keeps the compiles, CompilerProcesses the processes, and CompileBlame what their ends cost; none of
+// them knows another. This class decides which compile goes to which process, and when a process makes room.
 //
 // There are up to `compilers` processes, of which each compiles one program at a time, so the program that a dead one
 // was at work on is known (compile_blame.h: what that costs the program and its session). The first process always
