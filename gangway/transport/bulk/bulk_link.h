@@ -11,7 +11,8 @@
 // counts for nothing: what comes of it later is dropped.
 //
 // Threading: belongs to one event loop. A receiver of its own may take the frames, so that the loop's work does not
-// delay them; an error of it reaches the loop. What sender() points to is for any thread. Made by std::make_shared where it dials.
+// delay them; an error of it reaches the loop. What sender() points to is for any thread. Made by std::make_shared
+// where it dials.
 //
 // Failure: `on_lost` is the last event of a connection, and does not follow a Close by the owner. A Hello that is
 // answered with a failure loses the link with that failure.
