@@ -115,7 +115,9 @@ absl::StatusOr<Content> Slot::Outcome() const {
     return absl::InvalidArgumentError(
         absl::StrCat("The contents of ", name_.Text(), " were donated to an earlier launch."));
   }
-  return content_;
+  Content content = content_;
+  if (reads_ > 0) content.sharing = Sharing::kShared;
+  return content;
 }
 
 absl::StatusOr<Content> Slot::Wait(Clock::time_point deadline) {
@@ -150,6 +152,20 @@ absl::StatusOr<Content> Slot::Share(Clock::time_point deadline) {
   if (state_ == State::kFilled) content_.sharing = Sharing::kShared;
   content->sharing = Sharing::kShared;
   return content;
+}
+
+absl::StatusOr<Content> Slot::BeginRead(Clock::time_point deadline) {
+  absl::StatusOr<Content> content = Wait(deadline);
+  GANGWAY_RETURN_IF_ERROR(content);
+  MutexLock lock(mutex_);
+  ++reads_;
+  content->sharing = Sharing::kShared;
+  return content;
+}
+
+void Slot::EndRead() {
+  MutexLock lock(mutex_);
+  --reads_;
 }
 
 bool Slot::settled() const {

@@ -109,6 +109,10 @@ class Slot {
   // Marks the buffer as shared, and returns it for another slot. Errors: see Wait.
   absl::StatusOr<Content> Share(Clock::time_point deadline) GANGWAY_EXCLUDES(mutex_);
 
+  // Likewise, for one that reads the buffer later, until its EndRead. Errors, after which none is to come: see Wait.
+  absl::StatusOr<Content> BeginRead(Clock::time_point deadline) GANGWAY_EXCLUDES(mutex_);
+  void EndRead() GANGWAY_EXCLUDES(mutex_);
+
  private:
   enum class State { kPromised, kFilled, kFailed, kEmptied };
 
@@ -129,6 +133,7 @@ class Slot {
   CondVar settled_;
   State state_ GANGWAY_GUARDED_BY(mutex_) = State::kPromised;
   Content content_ GANGWAY_GUARDED_BY(mutex_);
+  int reads_ GANGWAY_GUARDED_BY(mutex_) = 0;         // that have begun and not ended
   Ordinal first_reader_ GANGWAY_GUARDED_BY(mutex_);  // of what it borrows
   std::unique_ptr<wire::Failure> failure_ GANGWAY_GUARDED_BY(mutex_);
   std::vector<Settled> waiting_ GANGWAY_GUARDED_BY(mutex_);  // while promised

@@ -95,6 +95,17 @@ TEST_F(SlotTest, ShareMarksBothSides) {
   EXPECT_EQ(slot->Wait(Soon())->sharing, Sharing::kShared);
 }
 
+TEST_F(SlotTest, ItIsSharedWhileItIsReadLater_GS2) {
+  auto slot = Make();
+  slot->Fill(std::make_shared<FakeBuffer>(&alive_), Sharing::kOwned);
+  EXPECT_EQ(slot->BeginRead(Soon())->sharing, Sharing::kShared);
+  EXPECT_EQ(slot->BeginRead(Soon())->sharing, Sharing::kShared);
+  slot->EndRead();
+  EXPECT_EQ(slot->Wait(Soon())->sharing, Sharing::kShared);
+  slot->EndRead();
+  EXPECT_EQ(slot->Wait(Soon())->sharing, Sharing::kOwned);
+}
+
 TEST_F(SlotTest, WhatIsAskedForBeforeItIsThereIsSharedFromTheStart_OB1) {
   auto slot = Make();
   std::vector<absl::StatusOr<Content>> seen;

@@ -76,6 +76,7 @@ void Lifecycle::End(Ordinal ordinal) {
   if (node.admitted()) ReturnAll(node);
   if (node.failure) island_.held_back.NoteLoss();
   for (StorageId id : node.writes) island_.storages.Settle(id, ordinal, node.failure);
+  if (node.is_fetch()) island_.storages.EndFetch(node.reads);
   for (StorageId id : node.reads) island_.storages.EndUse(id, ordinal);
   for (Ordinal waiter : node.waiters) Unblock(waiter);
 }

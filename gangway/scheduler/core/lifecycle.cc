@@ -13,6 +13,7 @@ void Lifecycle::Add(Description description, wire::Node message) {
   for (size_t i = 0; i < node.writes.size(); ++i)
     island_.storages.Write(node, node.writes[i], description.results, description.result_bytes[i]);
   if (message.has_copy()) island_.storages.NoteCopied(node.reads, message.copy());
+  if (node.is_fetch()) island_.storages.BeginFetch(node.reads);
   wire::FailureRef failure = std::move(description.failure);
   wire::FailureRef lost_input = Link(node);
   if (!failure) failure = lost_input;

@@ -268,6 +268,25 @@ TEST_F(IslandTest, DonationSavesMemoryAndIsSettledAtTheEnd_GS2) {
   ExpectEmpty();
 }
 
+TEST_F(IslandTest, DonationSavesNoMemoryThatAFetchMayHold_GS2) {
+  Make(40);
+  Load(1, {0}, /*temp_bytes=*/0, /*alias_bytes=*/16);
+  Have(50, {0});
+  Fetch(1, 50, {0});
+  Launch(2, 1, 50, 1, 51, /*donate=*/true);
+  Free({50});
+  EXPECT_EQ(Used(0), 32u);
+  Done(0, 1);
+  Done(0, 2);
+  EXPECT_EQ(Used(0), 16u);
+  Launch(3, 1, 51, 1, 52, /*donate=*/true);
+  Free({51});
+  EXPECT_EQ(Used(0), 16u) << "nothing fetches it";
+  Done(0, 3);
+  Free({52});
+  ExpectEmpty();
+}
+
 TEST_F(IslandTest, AConsumedStorageThatACopyStillReadsIsNotChargedTwice_GS2) {
   Make(40);
   Load(1, {0}, 0, /*alias_bytes=*/16);

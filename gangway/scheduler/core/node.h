@@ -94,6 +94,7 @@ struct NodeState {
 
   bool is_launch() const { return kind() == NodeKind::kLaunch; }
   bool is_upload() const { return kind() == NodeKind::kUpload; }
+  bool is_fetch() const { return kind() == NodeKind::kFetch; }
   bool spans() const { return is_launch() && launch()->spans; }
   bool calls_host() const { return is_launch() && launch()->calls_host; }
   bool released() const { return stage == NodeStage::kReleased; }

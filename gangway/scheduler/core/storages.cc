@@ -76,6 +76,19 @@ void Storages::NoteCopied(const std::vector<StorageId>& sources, const wire::Cop
     result->shared |= from.Get(i) == to.Get(i);
 }
 
+void Storages::BeginFetch(const std::vector<StorageId>& sources) {
+  for (StorageId id : sources) {
+    if (State* source = Find(id)) ++source->fetches;
+  }
+}
+
+void Storages::EndFetch(const std::vector<StorageId>& sources) {
+  for (StorageId id : sources) {
+    State* source = Find(id);
+    if (source != nullptr && source->fetches > 0) --source->fetches;
+  }
+}
+
 // --- What holds of a storage ---
 
 Ordinal Storages::ProducerOf(StorageId id) const {
@@ -95,7 +108,7 @@ uint64_t Storages::ShardBytesOf(StorageId id) const {
 
 bool Storages::IsShared(StorageId id) const {
   const State* storage = Find(id);
-  return storage != nullptr && storage->shared;
+  return storage != nullptr && (storage->shared || storage->fetches > 0);
 }
 
 wire::FailureRef Storages::LostShard(const wire::ArrayRef& ref, const DeviceIds& devices) const {

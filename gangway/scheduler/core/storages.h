@@ -54,6 +54,9 @@ class Storages {
   std::optional<Reading> Read(StorageId id, Ordinal reader, bool consumes);
   // A worker never donates a buffer that it has copied, nor one that the copy to the same device shares.
   void NoteCopied(const std::vector<StorageId>& sources, const wire::Copy& copy);
+  // Nor one that a fetch may hold: one that waits for host memory reads it later.
+  void BeginFetch(const std::vector<StorageId>& sources);
+  void EndFetch(const std::vector<StorageId>& sources);
 
   // --- What holds of a storage ---
 
@@ -121,6 +124,7 @@ class Storages {
     std::vector<Consumer> consumers;
     std::vector<Leaving> leaving;
     bool shared = false;
+    uint32_t fetches = 0;                       // that have not ended
     bool freed = false;                         // no handle is left
     bool reclaimed = false;                     // the workers were told to free its shards
     wire::FailureRef failure;                   // of all shards

@@ -409,6 +409,12 @@ void SchedulerService::Beat(const WorkerLink& worker) {
   (void)worker.sender->SendNow(std::move(frame));  // Flush closes a link that accepts nothing
 }
 
+wire::IslandBatch& SchedulerService::BatchFor(uint32_t worker) {
+  wire::IslandBatch& batch = workers_[worker].batch;
+  if (batch.items().empty()) to_flush_.push_back(worker);
+  return batch;
+}
+
 void SchedulerService::Step(Event event) {
   Actions actions;
   const Time now = Clock::now();
@@ -416,15 +422,10 @@ void SchedulerService::Step(Event event) {
   latency_.Set(island_->node_count() != 0);
   Record(actions, options_.island, now);
   for (auto& [workers, item] : actions.to_workers) {
-    for (size_t i = 0; i < workers.size(); ++i) {
-      WorkerLink& worker = workers_[workers[i]];
-      if (worker.batch.items().empty()) to_flush_.push_back(workers[i]);
-      if (i + 1 < workers.size()) {
-        *worker.batch.add_items() = item;
-      } else {
-        *worker.batch.add_items() = std::move(item);
-      }
-    }
+    const uint32_t last = workers.back();  // there is one
+    workers.pop_back();
+    for (const uint32_t worker : workers) *BatchFor(worker).add_items() = item;
+    *BatchFor(last).add_items() = std::move(item);
   }
   for (const std::string& notice : actions.notices)
     Say(absl::StrCat("island", options_.island, ": ", notice));

@@ -101,6 +101,8 @@ class SchedulerService final : public wire::IslandPort {
   void Arm();
   void OnPulse(Clock::time_point now, Clock::duration stood_still);
   void Beat(const WorkerLink& worker);
+  // What the worker is sent at the end of the round.
+  wire::IslandBatch& BatchFor(uint32_t worker);
   absl::Status Register(uint32_t worker, const std::shared_ptr<transport::Link>& link,
                         const wire::Hello& hello);
   void AdmitNewcomer(uint32_t worker);

@@ -34,6 +34,7 @@ BulkLink::BulkLink(std::shared_ptr<Link> link, const FrameSender::Stamp& stamp)
 
 BulkLink::~BulkLink() = default;
 
+// It is moved on. NOLINTNEXTLINE(performance-unnecessary-value-param)
 absl::Status BulkLink::Send(wire::Frame frame) {
   if (sender_ == nullptr) return absl::UnavailableError("the link is not open");
   return sender_->Send(std::move(frame));
@@ -63,10 +64,10 @@ void BulkLink::Dial(wire::Hello hello, Take take) {
                                return owner != nullptr && owner->connection_ == connection;
                              },
                          .dialed =
-                             [connection](absl::StatusOr<std::shared_ptr<Link>> link) {
+                             [connection](const absl::StatusOr<std::shared_ptr<Link>>& link) {
                                auto owner = connection->owner.lock();
                                if (owner != nullptr && owner->connection_ == connection)
-                                 return owner->OnDialed(std::move(link));
+                                 return owner->OnDialed(link);
                                if (link.ok())
                                  (*link)->Close(absl::CancelledError("no longer needed"));
                              }});
@@ -119,10 +120,9 @@ void BulkLink::OnFrame(const ConnectionPtr& connection, wire::Frame frame) {
   OnLoop(connection, [taken = std::move(taken)](BulkLink& link) { link.Lose(taken); });
 }
 
-void BulkLink::OnDialed(absl::StatusOr<std::shared_ptr<Link>> link) {
+void BulkLink::OnDialed(const absl::StatusOr<std::shared_ptr<Link>>& link) {
   if (!link.ok()) return Lose(link.status());
-  sender_ =
-      std::make_shared<FrameSender>(*std::move(link), options_.stamp, FrameSender::Bytes::kCounted);
+  sender_ = std::make_shared<FrameSender>(*link, options_.stamp, FrameSender::Bytes::kCounted);
   state_ = State::kGreeting;
   wire::Frame frame;
   *frame.mutable_hello() = std::move(connection_->hello);

@@ -125,7 +125,7 @@ class BulkLink : public std::enable_shared_from_this<BulkLink> {
   static void OnFrame(const ConnectionPtr& connection, wire::Frame frame);
   template <typename Task>
   static void OnLoop(const ConnectionPtr& connection, Task task);
-  void OnDialed(absl::StatusOr<std::shared_ptr<Link>> link);
+  void OnDialed(const absl::StatusOr<std::shared_ptr<Link>>& link);
   void OnAnswer(wire::HelloReply answer);
   void Open();
   void NoteHeard();

@@ -71,14 +71,16 @@ void FetchTask::Read(const Part& part) {
 
 void FetchTask::AwaitMemory(const Part& part, size_t size) {
   absl::StatusOr<store::Content> content =
-      part.from->Share(Deadline());  // settled: it does not wait
+      part.from->BeginRead(Deadline());  // settled: it does not wait
   if (!content.ok()) return Fail(part, content.status());
   auto self = std::static_pointer_cast<FetchTask>(shared_from_this());
   memory_.staging->Await(memory_.session, size,
                          [self, &part, size, buffer = std::move(content->buffer)](
                              absl::StatusOr<StagingMemory::Charge> charge) {
-                           if (!charge.ok()) return self->Fail(part, charge.status());
-                           self->ReadInto(part, buffer, size, *std::move(charge), false);
+                           if (charge.ok())
+                             return self->ReadInto(part, buffer, size, *std::move(charge), false);
+                           part.from->EndRead();
+                           self->Fail(part, charge.status());
                          });
 }
 
@@ -87,6 +89,7 @@ void FetchTask::ReadInto(const Part& part, const std::shared_ptr<device::Buffer>
   std::shared_ptr<FetchedShard> bytes =
       FetchedShard::Make(memory_, std::move(charge), size, kSharedBytesMin);
   if (bytes == nullptr) {
+    if (!has_device) part.from->EndRead();
     return Fail(part, absl::ResourceExhaustedError(
                           absl::StrCat("No host memory for the ", size,
                                        " bytes of a shard to fetch; fetch less at once.")));
@@ -96,12 +99,13 @@ void FetchTask::ReadInto(const Part& part, const std::shared_ptr<device::Buffer>
   if (has_device && size < kSharedBytesMin && buffer->CopyToHostNow(bytes->data(), size))
     return send_(part.shard, std::move(bytes),
                  [self, &part](const absl::Status& sent) { self->Sent(part, sent); });
-  buffer->CopyToHost(bytes->data(), size, Owed([self, &part, bytes, buffer](absl::Status status) {
-                       if (!status.ok()) return self->Fail(part, status);
-                       self->send_(part.shard, bytes, [self, &part](const absl::Status& sent) {
-                         self->Sent(part, sent);
-                       });
-                     }));
+  buffer->CopyToHost(
+      bytes->data(), size, Owed([self, &part, bytes, buffer, has_device](absl::Status status) {
+        if (!has_device) part.from->EndRead();
+        if (!status.ok()) return self->Fail(part, status);
+        self->send_(part.shard, bytes,
+                    [self, &part](const absl::Status& sent) { self->Sent(part, sent); });
+      }));
 }
 
 // What could not be sent cannot be told on the stream either: the controller tells the client.
