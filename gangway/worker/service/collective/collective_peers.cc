@@ -126,7 +126,7 @@ void CollectivePeers::Know(const wire::Worker& worker) {
   }
   // Before a member looks where this worker's devices say what they have read.
   if (const absl::Status reserved = arena_->Reserve(worker.index() + 1); !reserved.ok()) {
-    member.worker.set_incarnation(0);  // the next load, which names all members, tries again
+    member.worker.set_incarnation(0);  // the next load tries again: all come with it
     return member.promise->Set(reserved);
   }
   if (worker.incarnation() == options_.identity.incarnation.number()) {

@@ -67,7 +67,7 @@ class CollectivePeers {
   // again.
   absl::Status Begin() GANGWAY_EXCLUDES(mutex_);
   // A worker that has members of a program here, or that it is down. Ignored before Begin has succeeded: then no
-  // program here has members, and the load of the first one names them all.
+  // program here has members, and with the load of the first one all come that are known.
   void Know(const wire::Worker& member);
   // Likewise, if the worker is a member of a program that was loaded here.
   void Update(const wire::Worker& worker);
