@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <iterator>
 
-#include "gangway/base/look.h"
 #include "gangway/base/serving_thread.h"
+#include "gangway/base/spin.h"
 #include "gangway/base/status.h"
 
 namespace gangway {
@@ -119,7 +119,20 @@ void EventLoop::Poll(Poller& poller, Clock::time_point deadline) {
 void EventLoop::Run() {
   Thread::Local() = this;
   BeginServing();
-  while (Turn()) RunRound();
+  while (Turn()) {
+    RunRound();
+    if (!LoopWork::EndRound()) continue;
+    std::shared_ptr<Poller> poller;
+    {
+      MutexLock lock(mutex_);
+      // Where other threads may lead, they spin.
+      if (gate_ == nullptr && !DueLocked()) poller = poller_;
+    }
+    if (poller == nullptr) continue;
+    Spin spin;
+    while (!IsDue() && spin.Again()) Poll(*poller, Clock::time_point::min());
+    if (IsDue()) spin.Found();
+  }
 }
 
 void EventLoop::RunRound() {
@@ -249,9 +262,9 @@ void EventLoop::Lead(LoopWait& wait, Clock::time_point deadline) {
     MutexLock lock(mutex_);
     poller = poller_;
   }
-  Look look;
+  Spin spin;
   while (wait.BeginPoll(poller)) {
-    Poll(*poller, look.Again() ? Clock::time_point::min() : NextDue(deadline));
+    Poll(*poller, spin.Again() ? Clock::time_point::min() : NextDue(deadline));
     wait.EndPoll();
     {
       MutexLock lock(mutex_);
@@ -261,7 +274,7 @@ void EventLoop::Lead(LoopWait& wait, Clock::time_point deadline) {
     if (IsDue()) RunRound();
     if (Clock::now() >= deadline) break;
   }
-  if (wait.ended()) look.Found();
+  if (wait.ended()) spin.Found();
   Thread::Local() = nullptr;
 }
 

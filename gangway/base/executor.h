@@ -59,7 +59,7 @@ class EventLoop final : public Executor {
   absl::StatusOr<std::shared_ptr<Poller>> poller() GANGWAY_EXCLUDES(mutex_);
 
   // Waits until `wait` has ended, at most until `deadline`; whether it has ended. While it waits, the calling thread
-  // may lead the loop, and then looks for a moment before it sleeps (look.h). Without a poller, or once the loop has
+  // may lead the loop, and then spins for a moment before it sleeps (spin.h). Without a poller, or once the loop has
   // stopped, it only sleeps. Returns at once on this loop's thread, which would wait for itself.
   bool Await(const std::shared_ptr<LoopWait>& wait, Clock::time_point deadline)
       GANGWAY_EXCLUDES(mutex_);

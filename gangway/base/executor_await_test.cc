@@ -14,9 +14,9 @@
 #include "gangway/base/clock.h"
 #include "gangway/base/executor.h"
 #include "gangway/base/file_descriptor.h"
-#include "gangway/base/look.h"
 #include "gangway/base/loop_wait.h"
 #include "gangway/base/poller_gate.h"
+#include "gangway/base/spin.h"
 
 namespace gangway {
 namespace {
@@ -158,7 +158,8 @@ TEST_F(AwaitTest, AnyThreadEndsAWait) {
   const auto wait = std::make_shared<LoopWait>();
   std::jthread waiting = Waiting(wait);
   ASSERT_TRUE(RunsOn(waiting.get_id()));
-  const auto asleep = Clock::now() + 2 * Look::kMax;  // it looks no longer
+  const auto asleep =
+      Clock::now() + 2 * std::chrono::microseconds(SpinRule::kDefaultUs);  // it spins no longer
   while (Clock::now() < asleep) Runner();
   wait->End();
   waiting.join();

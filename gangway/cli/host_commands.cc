@@ -118,6 +118,7 @@ void AddController(CLI::App& app, ControllerOptions& options, WaitLimits& waits,
       ->check(CLI::Range(0, 255))
       ->capture_default_str();
   AddLatencyRequest(command, options.latency_request);
+  AddSpin(command);
   command->callback([&] {
     ClusterConfig& cluster = options.cluster;
     cluster.session_wait_s = waits.session_s;
@@ -142,6 +143,7 @@ void AddMembership(CLI::App* command, HostOptions& hosts, Role& role) {
                       "of the controller, without --tls (default: GANGWAY_STATE_DIR, or "
                       "~/.gangway)");
   AddLatencyRequest(command, role.latency_request);
+  AddSpin(command);
   command->add_option("--control", role.control_address)->group("");
   command->add_option("--token-file", role.access.token_file)->group("");
 }

@@ -48,6 +48,7 @@ void AddUp(CLI::App& app, UpOptions& up, int& result) {
   AddCollectives(command, up.collectives);
   AddIsolation(command, up.isolation);
   AddLatencyRequest(command, up.latency_request);
+  AddSpin(command);
   command->add_flag("--separate-schedulers", up.separate_schedulers,
                     "run each island's scheduler in its own process, not in the controller's");
   command->add_flag("--detach", up.detach,

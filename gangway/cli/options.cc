@@ -2,6 +2,11 @@
 #include "gangway/cli/options.h"
 
 #include <cstdlib>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+
+#include "gangway/base/spin.h"
 
 namespace gangway::cli {
 
@@ -97,6 +102,20 @@ void AddLatencyRequest(CLI::App* command, bool& wanted) {
       "--no-latency-request", [&wanted] { wanted = false; },
       "let idle cores sleep while something is under way; without this, processes then hold "
       "/dev/cpu_dma_latency open, where they may");
+}
+
+void AddSpin(CLI::App* command) {
+  command
+      ->add_option_function<uint32_t>(
+          "--spin-us",
+          [](const uint32_t& limit_us) {
+            (void)setenv(SpinRule::kVariable, std::to_string(limit_us).c_str(), /*replace=*/1);
+          },
+          absl::StrCat("microseconds for which a waiting thread of this process, and of those that "
+                       "it starts, looks for the next message before it sleeps, where its host has "
+                       "a free core; 0: not at all (default: ",
+                       SpinRule::kVariable, ", or ", SpinRule::kDefaultUs, ")"))
+      ->check(CLI::Range(0U, SpinRule::kMaxUs));
 }
 
 void AddCompilers(CLI::App* command, CompilerChoice& compilers) {

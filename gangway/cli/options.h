@@ -25,6 +25,7 @@ void AddWaits(CLI::App* command, WaitLimits& waits);
 void AddCollectives(CLI::App* command, std::string& collectives);
 void AddIsolation(CLI::App* command, std::string& isolation);
 void AddLatencyRequest(CLI::App* command, bool& wanted);
+void AddSpin(CLI::App* command);  // for this process and those that it starts, by their environment
 void AddCompilers(CLI::App* command, CompilerChoice& compilers);
 void AddDeviceMemory(CLI::App* command, device::DeviceMemory& memory);
 // For commands that start a cluster.

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "gangway/base/clock.h"
+#include "gangway/base/spin.h"
 #include "gangway/base/status.h"
 #include "gangway/base/trace.h"
 #include "gangway/transport/handshake/data_token.h"
@@ -423,6 +424,7 @@ void ControllerService::Step(Event event, uint64_t batch) {
   const Time now = Clock::now();
   core_.Step(std::move(event), now, actions);
   latency_.Set(!core_.idle());
+  if (!core_.idle()) LoopWork::Note();
   Record(actions, batch, now);
   for (auto& [session, out] : actions.to_clients) {
     if (out.has_compiled()) held_programs_.End(session, out.compiled().executable());

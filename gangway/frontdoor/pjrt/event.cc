@@ -7,8 +7,9 @@
 #include <optional>
 #include <utility>
 
-#include "gangway/base/look.h"
+#include "gangway/base/spin.h"
 #include "gangway/base/status.h"
+#include "gangway/base/vain_tries.h"
 #include "gangway/frontdoor/pjrt/error.h"
 
 namespace gangway::pjrt {
@@ -57,9 +58,9 @@ bool IsInCallback() { return is_in_callback; }
 void LookFor(Outcome& outcome) {
   if (is_in_callback || outcome.Peek()) return;
   if (HoldsPythonsLock()) {
-    Look look;
-    while (!outcome.Peek() && look.Again()) continue;
-    if (outcome.Peek()) look.Found();
+    Spin spin;
+    while (!outcome.Peek() && spin.Again()) continue;
+    if (outcome.Peek()) spin.Found();
     return;
   }
   if (!leads.LeavesOut()) leads.Note(outcome.WaitFor(kLookMax).has_value());

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "gangway/base/clock.h"
+#include "gangway/base/spin.h"
 #include "gangway/base/status.h"
 #include "gangway/base/trace.h"
 #include "gangway/wire/failure.h"
@@ -420,6 +421,7 @@ void SchedulerService::Step(Event event) {
   const Time now = Clock::now();
   island_->Step(std::move(event), now, actions);
   latency_.Set(island_->node_count() != 0);
+  if (island_->node_count() != 0) LoopWork::Note();
   Record(actions, options_.island, now);
   for (auto& [workers, item] : actions.to_workers) {
     const uint32_t last = workers.back();  // there is one

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "gangway/base/clock.h"
+#include "gangway/base/spin.h"
 #include "gangway/base/trace.h"
 #include "gangway/wire/callback_limits.h"
 #include "gangway/wire/failure.h"
@@ -201,6 +202,7 @@ void WorkerService::StepOnce(Event event) {
   EndRoundLater();
   std::vector<Action> actions = core_.Step(std::move(event));
   latency_.Set(core_.counts().nodes != 0);
+  if (core_.counts().nodes != 0) LoopWork::Note();
   for (Action& action : actions) {
     std::visit([this](auto& each) { Do(each); }, action);
   }
