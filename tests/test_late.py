@@ -1,5 +1,5 @@
 """A gang that stands in a collective of Gangway's own: past the limit, it fails with the collective, its source line
-and the missing member; the log and the trace show the wait. `gangway why` names them before, for each reason:
+and the late member; the log and the trace show the wait. `gangway why` names them before, for each reason:
 test_silence.
 """
 

@@ -103,17 +103,17 @@ def wait_for_compiler(cluster: Cluster, other_than: int, limit_s: float) -> int:
 def standing(
     cluster: Cluster, cause: str, since: float, waiting: int
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The wait of the gang that stands in a collective, and its missing members with this cause, within the limit.
+    """The wait of the gang that stands in a collective, and its late members with this cause, within the limit.
     `waiting`: how many members must be reported as waiting. Each worker reports its own, in its heartbeats.
     """
     seen: list[str] = []
 
     def named() -> tuple[dict[str, Any], dict[str, Any]] | None:
         for wait in why(cluster):
-            for missing in wait["missing"] if wait["reason"] == "collective" else []:
+            for late in wait["late"] if wait["reason"] == "collective" else []:
                 seen.append(wait["text"])
-                if missing["cause"] == cause and wait["members_waiting"] == waiting:
-                    return wait, missing
+                if late["cause"] == cause and wait["members_waiting"] == waiting:
+                    return wait, late
         return None
 
     try:
@@ -634,9 +634,9 @@ def test_a_stopped_member_and_the_line_are_named(stage: Stage, options: tuple[st
         stop_process(victim["pid"])
         began = time.monotonic()
         client.send("jax.block_until_ready(p.step(p.x))")
-        wait, missing = standing(cluster, "silent", began, waiting=2)
+        wait, late = standing(cluster, "silent", began, waiting=2)
         stage.say("named after", elapsed(began), "s:", wait["text"])
-        assert missing["worker"] == victim["name"] and missing["devices"] == [2, 3], missing
+        assert late["worker"] == victim["name"] and late["devices"] == [2, 3], late
         assert wait["collective"].endswith(late.at(stage.folder, "jax.lax.psum(doubled")), wait
         assert wait["program"] == "jit_add", wait
         assert wait["members"] == 4, wait
@@ -659,10 +659,10 @@ def test_a_blocked_execute_thread_is_named(stage: Stage, options: tuple[str, ...
         with blocker.blocked(victim["pid"]):
             began = time.monotonic()
             client.send("result = np.asarray(p.step(p.x)).tolist()")
-            wait, missing = standing(cluster, "stuck", began, waiting=2)
+            wait, late = standing(cluster, "stuck", began, waiting=2)
             stage.say("named after", elapsed(began), "s:", wait["text"])
-            assert missing["worker"] == victim["name"] and missing["devices"] == [2, 3], missing
-            assert missing["for_gang"] == wait["gang"], missing
+            assert late["worker"] == victim["name"] and late["devices"] == [2, 3], late
+            assert late["for_gang"] == wait["gang"], late
             assert wait["collective"].endswith(late.at(stage.folder, "jax.lax.psum(doubled")), wait
             # Those that wait for it are not stuck.
             stuck = [w["name"] for w in cluster.workers() if any(d["stuck"] for d in w["devices"])]
@@ -688,28 +688,28 @@ def test_a_late_input_a_gang_ahead_and_a_client_are_told_apart(
         began = time.monotonic()
         with late.held(stage.folder):
             client.send(late_input + get_y)
-            wait, missing = standing(cluster, "input", began, waiting=3)
+            wait, late = standing(cluster, "input", began, waiting=3)
             stage.say("named after", elapsed(began), "s:", wait["text"])
-        assert missing["devices"] == [3] and missing["worker"] == "island0/worker1", missing
-        assert "lambda" in missing["for_program"] and missing["for_gang"] == wait["for_gang"], wait
+        assert late["devices"] == [3] and late["worker"] == "island0/worker1", late
+        assert "lambda" in late["for_program"] and late["for_gang"] == wait["for_gang"], wait
         assert wait["collective"].endswith(late.at(stage.folder, "jax.lax.psum(doubled")), wait
         assert client.answer(20) == {"ok": [10.0] * 4}
 
         began = time.monotonic()
         with late.held(stage.folder):
             client.send("z = p.slow(p.parts[3]); result = np.asarray(p.step(p.x)).tolist()")
-            wait, missing = standing(cluster, "behind_gang", began, waiting=3)
+            wait, late = standing(cluster, "behind_gang", began, waiting=3)
             stage.say("named after", elapsed(began), "s:", wait["text"])
-        assert missing["devices"] == [3] and missing["for_gang"] == wait["for_gang"] != 0, missing
-        assert "lambda" in missing["for_program"], missing
+        assert late["devices"] == [3] and late["for_gang"] == wait["for_gang"] != 0, late
+        assert "lambda" in late["for_program"], late
         assert client.answer(20) == {"ok": [10.0] * 4}
 
         began = time.monotonic()
         with late.held(stage.folder):
             client.send("result = np.asarray(p.pausing_step(p.x)).tolist()")
-            wait, missing = standing(cluster, "callback", began, waiting=3)
+            wait, late = standing(cluster, "callback", began, waiting=3)
             stage.say("named after", elapsed(began), "s:", wait["text"])
-        assert missing["devices"] == [3] and missing["client"], missing
+        assert late["devices"] == [3] and late["client"], late
         line = late.at(stage.folder, 'return x + jax.lax.psum(x, "d")')
         assert wait["collective"].endswith(line), wait
         assert client.answer(20) == {"ok": [5.0] * 4}

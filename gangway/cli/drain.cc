@@ -14,6 +14,7 @@
 
 #include "gangway/base/clock.h"
 #include "gangway/cli/tool_link.h"
+#include "gangway/wire/failure.h"
 
 namespace gangway::cli {
 namespace {
@@ -47,15 +48,14 @@ Left Sum(const wire::StatusReply& status, const wire::DrainRequest& target) {
 absl::Status Send(const ControlDoor& door, const wire::DrainRequest& target) {
   wire::Frame request;
   *request.mutable_drain_request() = target;
-  std::string problem;
+  absl::Status answer;
   absl::Status asked = AskTool(*door.transport, door.address, door.token, "gangway drain",
-                               std::move(request), kLimit, [&problem](const wire::Frame& frame) {
+                               std::move(request), kLimit, [&answer](const wire::Frame& frame) {
                                  if (!frame.has_drain_reply()) return false;
-                                 problem = frame.drain_reply().problem();
+                                 answer = wire::ToStatus(frame.drain_reply().failure());
                                  return true;
                                });
-  if (asked.ok() && !problem.empty()) return absl::NotFoundError(problem);
-  return asked;
+  return asked.ok() ? answer : asked;
 }
 
 }  // namespace

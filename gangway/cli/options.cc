@@ -50,7 +50,7 @@ void AddWaits(CLI::App* command, WaitLimits& waits) {
       ->capture_default_str();
   command
       ->add_option("--late-after", waits.late_s,
-                   "seconds in a collective after which the log names the missing members")
+                   "seconds in a collective after which the log names the late members")
       ->check(CLI::Range(1, 3600))
       ->capture_default_str();
   command

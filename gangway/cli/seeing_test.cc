@@ -189,7 +189,7 @@ TEST(MetricsTest, StatusBecomesFamilies) {
 
 TEST(WhyTextTest, SaysWhatWaitsHowLongAndForWhom) {
   wire::Wait wait;
-  wait.set_kind("call");
+  wait.set_kind(wire::Wait::KIND_CALL);
   wait.set_gang(7);
   wait.set_session(2);
   wait.set_program("step");
@@ -218,7 +218,7 @@ wire::WhyReply Queue() {
   wire::WhyReply reply;
   for (uint64_t gang = 5; gang < 106; ++gang) {
     wire::Wait& wait = *reply.add_waits();
-    wait.set_kind("call");
+    wait.set_kind(wire::Wait::KIND_CALL);
     wait.set_gang(gang);
     wait.set_session(2);
     wait.set_program(gang == 9 ? "other" : "step");
@@ -247,16 +247,16 @@ TEST(WhyTextTest, WaitsWithDifferentCausesAreNotAlike) {
   wire::WhyReply reply;
   for (uint64_t index = 0; index < 5; ++index) {
     wire::Wait& behind = *reply.add_waits();
-    behind.set_kind("call");
+    behind.set_kind(wire::Wait::KIND_CALL);
     behind.set_reason(wire::Wait::REASON_EARLIER_GANG);
     behind.set_for_gang(index + 1);
     behind.set_for_session(index);
     wire::Wait& collective = *reply.add_waits();
-    collective.set_kind("call");
+    collective.set_kind(wire::Wait::KIND_CALL);
     collective.set_reason(wire::Wait::REASON_COLLECTIVE);
-    collective.add_missing()->set_worker(absl::StrCat("island0/worker", index));
+    collective.add_late()->set_worker(absl::StrCat("island0/worker", index));
     wire::Wait& memory = *reply.add_waits();
-    memory.set_kind("call");
+    memory.set_kind(wire::Wait::KIND_CALL);
     memory.set_reason(wire::Wait::REASON_MEMORY);
     memory.add_holders()->set_session(index);
   }
@@ -278,7 +278,7 @@ TEST(WhyTextTest, AChainIsShownWhole) {
 
 TEST(WhyTextTest, AGangThatWaitsForItsTurnInTheRuntimeNamesTheOneBeforeIt) {
   wire::Wait wait;
-  wait.set_kind("call");
+  wait.set_kind(wire::Wait::KIND_CALL);
   wait.set_gang(12);
   wait.set_session(3);
   wait.set_reason(wire::Wait::REASON_RUNTIME_TURN);
@@ -291,10 +291,39 @@ TEST(WhyTextTest, AGangThatWaitsForItsTurnInTheRuntimeNamesTheOneBeforeIt) {
             "behind gang 9 of session 2");
 }
 
-TEST(WhyTextTest, AGangThatStandsInACollectiveIsExplainedByItsMissingMembers) {
+TEST(WhyTextTest, SaysWhatWasFoundAndWhoDidNotAnswer) {
+  wire::WhyReply reply;
+  const auto add = [&reply](wire::Finding::What what) -> wire::Finding& {
+    wire::Finding& finding = *reply.add_findings();
+    finding.set_what(what);
+    finding.set_session(3);
+    finding.set_array(5);
+    finding.set_gang(7);
+    return finding;
+  };
+  add(wire::Finding::FINDING_NO_SESSION);
+  add(wire::Finding::FINDING_NO_ARRAY);
+  add(wire::Finding::FINDING_ARRAY_READY);
+  add(wire::Finding::FINDING_ARRAY_FAILED).mutable_failure()->set_message("it broke");
+  add(wire::Finding::FINDING_GANG_ENDED);
+  add(wire::Finding::FINDING_NO_GANG);
+  reply.add_missing_islands(1);
+  EXPECT_EQ(WhyText(reply, {}),
+            "there is no session 3; `gangway status` lists those that are open\n"
+            "no session holds an array 5\n"
+            "array 5 of session 3 is ready: it waits for nothing\n"
+            "array 5 of session 3 is an error: it broke\n"
+            "gang 7 has ended\n"
+            "gang 7 does not exist yet\n"
+            "the scheduler of island 1 did not answer\n");
+  EXPECT_THAT(WhyJson(reply), HasSubstr(R"("missing":["the scheduler of island 1"])"));
+  EXPECT_THAT(WhyJson(reply), HasSubstr(R"("no session holds an array 5")"));
+}
+
+TEST(WhyTextTest, AGangThatStandsInACollectiveIsExplainedByItsLateMembers) {
   wire::WhyReply reply;
   wire::Wait& wait = *reply.add_waits();
-  wait.set_kind("call");
+  wait.set_kind(wire::Wait::KIND_CALL);
   wait.set_gang(12);
   wait.set_session(3);
   wait.set_program("jit_step");
@@ -304,21 +333,21 @@ TEST(WhyTextTest, AGangThatStandsInACollectiveIsExplainedByItsMissingMembers) {
   wait.set_limit_ms(300000);
   wait.set_members(8);
   wait.set_members_waiting(4);
-  wire::Wait::Missing& silent = *wait.add_missing();
+  wire::Wait::LateMembers& silent = *wait.add_late();
   silent.set_worker("island0/worker2");
   silent.add_devices(4);
   silent.add_devices(5);
-  silent.set_cause(wire::Wait::Missing::CAUSE_SILENT);
+  silent.set_cause(wire::Wait::LateMembers::CAUSE_SILENT);
   silent.set_for_ms(2100);
-  wire::Wait::Missing& behind = *wait.add_missing();
+  wire::Wait::LateMembers& behind = *wait.add_late();
   behind.set_worker("island0/worker3");
   behind.add_devices(6);
-  behind.set_cause(wire::Wait::Missing::CAUSE_BEHIND_GANG);
+  behind.set_cause(wire::Wait::LateMembers::CAUSE_BEHIND_GANG);
   behind.set_for_gang(9);
   behind.set_for_session(2);
   behind.set_for_program("jit_eval");
   behind.set_for_source("eval.py:3");
-  wait.set_missing_left_out(1);
+  wait.set_late_left_out(1);
   EXPECT_EQ(WaitText(wait),
             "gang 12, call (jit_step) of session 3, stands in collective all-reduce.7 at "
             "train.py:57, where 4 of 8 members wait for device 4, device 5 of island0/worker2, "

@@ -11,8 +11,8 @@
 #include "absl/strings/str_cat.h"
 
 #include "gangway/cli/json.h"
+#include "gangway/scheduler/core/late_text.h"
 #include "gangway/wire/failure.h"
-#include "gangway/wire/late_text.h"
 
 namespace gangway::cli {
 namespace {
@@ -33,12 +33,25 @@ std::string Program(const std::string& name, const std::string& source) {
                       : absl::StrCat(" (", wire::ToText(wire::ProgramLabel{name, source}), ")");
 }
 
+// `name` without its first `prefix` characters, in lower case.
+std::string EnumText(const std::string& name, size_t prefix) {
+  std::string text = name.size() > prefix ? name.substr(prefix) : "";
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char c) { return std::tolower(c); });
+  return text;
+}
+
+std::string KindText(Wait::Kind kind) {
+  return EnumText(Wait::Kind_Name(kind), sizeof("KIND_") - 1);
+}
+
 std::string Subject(const Wait& wait) {
-  if (wait.kind() == "worker") return Names(wait.workers());
-  if (wait.kind() == "client")
+  if (wait.kind() == Wait::KIND_WORKER) return Names(wait.workers());
+  if (wait.kind() == Wait::KIND_CLIENT)
     return absl::StrCat("the new client ", wait.program(), " (session ", wait.session(), ")");
-  if (wait.kind() == "compile") return absl::StrCat("a compile of session ", wait.session());
-  return absl::StrCat("gang ", wait.gang(), ", ", wait.kind(),
+  if (wait.kind() == Wait::KIND_COMPILE)
+    return absl::StrCat("a compile of session ", wait.session());
+  return absl::StrCat("gang ", wait.gang(), ", ", KindText(wait.kind()),
                       Program(wait.program(), wait.source()), " of session ", wait.session(), ",");
 }
 
@@ -72,13 +85,14 @@ std::string Reason(const Wait& wait) {
       return absl::StrCat(" is being executed by ", workers, wait.devices().empty() ? "" : " on ",
                           Names(wait.devices(), "device "), ", which sends heartbeats");
     case Wait::REASON_WORKER_SILENT:
-      if (wait.kind() == "worker") return " is silent: no heartbeat; declared dead after 5 s";
+      if (wait.kind() == Wait::KIND_WORKER)
+        return " is silent: no heartbeat; declared dead after 5 s";
       return absl::StrCat(" waits for ", workers, ", which is silent: no heartbeat");
     case Wait::REASON_WORKER_DOWN:
-      if (wait.kind() == "worker") return " is down: not registered";
+      if (wait.kind() == Wait::KIND_WORKER) return " is down: not registered";
       return absl::StrCat(" waits for ", workers, ", which is down, to come back");
     case Wait::REASON_STUCK:
-      if (wait.kind() == "worker") {
+      if (wait.kind() == Wait::KIND_WORKER) {
         return absl::StrCat(" sends heartbeats, but ", Names(wait.devices(), "device "),
                             " is stuck in gang ", wait.for_gang(),
                             Program(wait.for_program(), wait.for_source()));
@@ -87,7 +101,7 @@ std::string Reason(const Wait& wait) {
           " is stuck on ", Names(wait.devices(), "device "), " of ", workers,
           ": the device runtime does not return, although the worker sends heartbeats");
     case Wait::REASON_COLLECTIVE:
-      return absl::StrCat(" stands in ", wire::CollectiveText(wait));
+      return absl::StrCat(" stands in ", scheduler::CollectiveText(wait));
     case Wait::REASON_RUNTIME_TURN:
       return absl::StrCat(" is with ", workers,
                           ", whose device runtime runs one program with collectives of its own at ",
@@ -129,9 +143,9 @@ std::string KeyOf(const Wait& wait) {
                    Names(wait.workers()), "\n", Names(wait.devices()), "\n", wait.for_session(),
                    "\n", wait.for_program(), "\n", wait.for_source());
   for (const Wait::Holder& holder : wait.holders()) absl::StrAppend(&key, "\n", holder.session());
-  for (const auto& missing : wait.missing())
-    absl::StrAppend(&key, "\n", missing.worker(), " ", missing.cause(), " ", missing.for_session(),
-                    " ", missing.for_program(), " ", missing.client());
+  for (const Wait::LateMembers& late : wait.late())
+    absl::StrAppend(&key, "\n", late.worker(), " ", late.cause(), " ", late.for_session(), " ",
+                    late.for_program(), " ", late.client());
   return key;
 }
 
@@ -158,37 +172,29 @@ std::string MoreText(std::span<const Wait* const> waits) {
   }
   return absl::StrCat("  and ", waits.size(), " more such waits",
                       first == 0 ? "" : absl::StrCat(" (gangs ", first, " to ", last, ")"),
-                      ", the longest for ", wire::SecondsText(longest_ms), "\n");
+                      ", the longest for ", scheduler::SecondsText(longest_ms), "\n");
 }
 
-// `name` without its first `prefix` characters, in lower case.
-std::string EnumText(const std::string& name, size_t prefix) {
-  std::string text = name.size() > prefix ? name.substr(prefix) : "";
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](unsigned char c) { return std::tolower(c); });
-  return text;
-}
-
-Json MissingJson(const Wait::Missing& missing) {
-  return {{"worker", missing.worker()},
-          {"devices", missing.devices()},
-          {"cause", EnumText(Wait::Missing::Cause_Name(missing.cause()), sizeof("CAUSE_") - 1)},
-          {"for_ms", missing.for_ms()},
-          {"for_gang", missing.for_gang()},
-          {"for_session", missing.for_session()},
-          {"for_program", missing.for_program()},
-          {"for_source", missing.for_source()},
-          {"client", missing.client()}};
+Json LateJson(const Wait::LateMembers& late) {
+  return {{"worker", late.worker()},
+          {"devices", late.devices()},
+          {"cause", EnumText(Wait::LateMembers::Cause_Name(late.cause()), sizeof("CAUSE_") - 1)},
+          {"for_ms", late.for_ms()},
+          {"for_gang", late.for_gang()},
+          {"for_session", late.for_session()},
+          {"for_program", late.for_program()},
+          {"for_source", late.for_source()},
+          {"client", late.client()}};
 }
 
 Json WaitJson(const Wait& wait) {
   std::string reason = EnumText(Wait::Reason_Name(wait.reason()), sizeof("REASON_") - 1);
-  Json missing = Json::array();
-  for (const Wait::Missing& each : wait.missing()) missing.push_back(MissingJson(each));
+  Json late = Json::array();
+  for (const Wait::LateMembers& each : wait.late()) late.push_back(LateJson(each));
   Json holders = Json::array();
   for (const Wait::Holder& holder : wait.holders())
     holders.push_back({{"session", holder.session()}, {"bytes", holder.bytes()}});
-  return {{"kind", wait.kind()},
+  return {{"kind", KindText(wait.kind())},
           {"session", wait.session()},
           {"gang", wait.gang()},
           {"program", wait.program()},
@@ -209,9 +215,44 @@ Json WaitJson(const Wait& wait) {
           {"collective", wait.collective()},
           {"members_waiting", wait.members_waiting()},
           {"members", wait.members()},
-          {"missing", std::move(missing)},
-          {"missing_left_out", wait.missing_left_out()},
+          {"late", std::move(late)},
+          {"late_left_out", wait.late_left_out()},
           {"text", WaitText(wait)}};
+}
+
+std::string FindingText(const wire::Finding& finding) {
+  const std::string array =
+      absl::StrCat("array ", finding.array(), " of session ", finding.session());
+  switch (finding.what()) {
+    case wire::Finding::FINDING_NO_SESSION:
+      return absl::StrCat("there is no session ", finding.session(),
+                          "; `gangway status` lists those that are open");
+    case wire::Finding::FINDING_NO_ARRAY:
+      return absl::StrCat("no session holds an array ", finding.array());
+    case wire::Finding::FINDING_ARRAY_READY:
+      return absl::StrCat(array, " is ready: it waits for nothing");
+    case wire::Finding::FINDING_ARRAY_FAILED:
+      return absl::StrCat(array, " is an error: ", finding.failure().message());
+    case wire::Finding::FINDING_GANG_ENDED:
+      return absl::StrCat("gang ", finding.gang(), " has ended");
+    case wire::Finding::FINDING_NO_GANG:
+      return absl::StrCat("gang ", finding.gang(), " does not exist yet");
+    default:
+      return "the controller found something that this version of gangway does not know";
+  }
+}
+
+std::vector<std::string> FindingTexts(const wire::WhyReply& reply) {
+  std::vector<std::string> texts;
+  for (const wire::Finding& finding : reply.findings()) texts.push_back(FindingText(finding));
+  return texts;
+}
+
+std::vector<std::string> MissingTexts(const wire::WhyReply& reply) {
+  std::vector<std::string> texts;
+  for (const uint32_t island : reply.missing_islands())
+    texts.push_back(absl::StrCat("the scheduler of island ", island));
+  return texts;
 }
 
 }  // namespace
@@ -240,15 +281,16 @@ void Arrange(wire::WhyReply& reply, const wire::WhyRequest& scope) {
 
 std::string WaitText(const Wait& wait) {
   std::string text = absl::StrCat(Subject(wait), Reason(wait));
-  if (wait.waited_ms() != 0) absl::StrAppend(&text, ", for ", wire::SecondsText(wait.waited_ms()));
+  if (wait.waited_ms() != 0)
+    absl::StrAppend(&text, ", for ", scheduler::SecondsText(wait.waited_ms()));
   if (wait.limit_ms() != 0)
-    absl::StrAppend(&text, " (at most ", wire::SecondsText(wait.limit_ms()), ")");
+    absl::StrAppend(&text, " (at most ", scheduler::SecondsText(wait.limit_ms()), ")");
   return text;
 }
 
 std::string WhyText(const wire::WhyReply& reply, const wire::WhyRequest& scope) {
   std::string text;
-  for (const std::string& remark : reply.remarks()) absl::StrAppend(&text, remark, "\n");
+  for (const std::string& finding : FindingTexts(reply)) absl::StrAppend(&text, finding, "\n");
   for (const std::vector<const Wait*>& alike : Groups(reply, scope)) {
     // A line for one more would be no shorter.
     const size_t shown = alike.size() > kAlikeShown + 1 ? kAlikeShown : alike.size();
@@ -257,7 +299,7 @@ std::string WhyText(const wire::WhyReply& reply, const wire::WhyRequest& scope) 
       absl::StrAppend(&text, MoreText({&alike[shown], alike.size() - shown}));
   }
   if (reply.left_out() != 0) absl::StrAppend(&text, "and ", reply.left_out(), " more\n");
-  for (const std::string& missing : reply.missing())
+  for (const std::string& missing : MissingTexts(reply))
     absl::StrAppend(&text, missing, " did not answer\n");
   return text.empty() ? "nothing waits\n" : text;
 }
@@ -267,8 +309,8 @@ std::string WhyJson(const wire::WhyReply& reply) {
   for (const Wait& wait : reply.waits()) waits.push_back(WaitJson(wait));
   return ToText(Json{{"waits", std::move(waits)},
                      {"left_out", reply.left_out()},
-                     {"remarks", reply.remarks()},
-                     {"missing", reply.missing()}});
+                     {"remarks", FindingTexts(reply)},
+                     {"missing", MissingTexts(reply)}});
 }
 
 }  // namespace gangway::cli

@@ -192,13 +192,13 @@ TEST_F(CallsTest, AProgramThatIsAbandonedAgainAndAgainIsRefused_ER2) {
     end_session(session);
     for (int again = 0; again < 2; ++again) {  // as if it had held devices of two workers
       wire::Report report;
-      report.mutable_worker_state()->set_held_by(gang);
+      report.mutable_worker_state()->set_ended_for(gang);
       *report.mutable_worker_state()->mutable_failure() =
           wire::MakeFailure(StatusCode::kDataLoss, "the worker is gone");
       BringUp(0, 0, 2 * session + again);
       Report(0, std::move(report));
     }
-    for (const auto& [to, event] : events_) EXPECT_FALSE(event.worker_state().has_held_by());
+    for (const auto& [to, event] : events_) EXPECT_FALSE(event.worker_state().has_ended_for());
     Done(0, gang, "the worker is gone");
     BringUp(0, 0, 2 * session + 2);
     return gang != 0;

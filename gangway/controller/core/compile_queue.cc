@@ -397,7 +397,7 @@ void CompileQueue::Explain(SessionId session, Time now, wire::WhyReply& reply) c
     const PendingCompile& compile = entry.compile;
     if (entry.unwanted || (session != SessionId() && compile.session != session)) continue;
     wire::Wait& wait = *reply.add_waits();
-    wait.set_kind("compile");
+    wait.set_kind(wire::Wait::KIND_COMPILE);
     wait.set_session(compile.session.number());
     wait.set_reason(wire::Wait::REASON_COMPILE);
     auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(now - compile.since);

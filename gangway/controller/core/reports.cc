@@ -53,7 +53,7 @@ void Controller::OnWorkerState(wire::WorkerState& state, Time now) {
   outbox_.actions().presence_changed = true;
   if (!state.up()) OnWorkerLost(*worker, state, now);
   state.clear_gangs();  // no client's concern
-  state.clear_held_by();
+  state.clear_ended_for();
   for (const auto& [id, session] : sessions_) {
     wire::SessionEvent event;
     *event.mutable_worker_state() = state;
@@ -75,9 +75,9 @@ void Controller::OnWorkerLost(size_t worker, const wire::WorkerState& lost, Time
 
 // Where no other session was open, it cost nobody anything.
 void Controller::BlameOrphan(const wire::WorkerState& lost, Time now) {
-  if (!lost.has_held_by()) return;
+  if (!lost.has_ended_for()) return;
   // Taken, so that it counts once, also where it held devices of several workers.
-  const LaunchedProgramRef program = nodes_.TakeLaunched(Ordinal(lost.held_by()));
+  const LaunchedProgramRef program = nodes_.TakeLaunched(Ordinal(lost.ended_for()));
   if (program == nullptr) return;
   const auto is_other = [&](const auto& entry) { return entry.first != program->session; };
   if (std::ranges::none_of(sessions_, is_other)) return;

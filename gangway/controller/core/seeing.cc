@@ -1,19 +1,30 @@
 // Implementation of seeing.h.
 #include "gangway/controller/core/seeing.h"
 
-#include "absl/strings/str_cat.h"
-
 namespace gangway::controller {
 namespace {
 
-// Returns no ordinal and adds a remark if the array waits for nothing.
+wire::Finding& AddFinding(wire::Finding::What what, wire::WhyReply& reply) {
+  wire::Finding& finding = *reply.add_findings();
+  finding.set_what(what);
+  return finding;
+}
+
+void AddFinding(wire::Finding::What what, SessionId session, uint64_t array,
+                const wire::FailureRef& failure, wire::WhyReply& reply) {
+  wire::Finding& finding = AddFinding(what, reply);
+  finding.set_session(session.number());
+  finding.set_array(array);
+  if (failure) *finding.mutable_failure() = *failure;
+}
+
+// Returns no ordinal and says why, if the array waits for nothing.
 Ordinal FindProducer(const ControllerView& view, const Session& session, uint64_t handle,
                      wire::WhyReply& reply) {
   const SessionId id = session.info.id;
   const Array& array = *session.arrays.Find(handle);
   if (auto failure = session.arrays.FailureOf(array)) {
-    reply.add_remarks(
-        absl::StrCat("array ", handle, " of session ", id, " is an error: ", failure->message()));
+    AddFinding(wire::Finding::FINDING_ARRAY_FAILED, id, handle, failure, reply);
     return {};
   }
   for (const Run& run : array.runs) {
@@ -21,8 +32,7 @@ Ordinal FindProducer(const ControllerView& view, const Session& session, uint64_
     const Ordinal producer = view.storages.ProducerOf(run.storage);
     if (producer != Ordinal()) return producer;
   }
-  reply.add_remarks(
-      absl::StrCat("array ", handle, " of session ", id, " is ready: it waits for nothing"));
+  AddFinding(wire::Finding::FINDING_ARRAY_READY, id, handle, nullptr, reply);
   return {};
 }
 
@@ -59,8 +69,7 @@ void FillStatus(const ControllerView& view, Time now, wire::StatusReply& reply) 
 bool Explain(const ControllerView& view, wire::WhyRequest& request, Time now,
              wire::WhyReply& reply) {
   if (request.session() != 0 && !view.sessions.contains(SessionId(request.session()))) {
-    reply.add_remarks(absl::StrCat("there is no session ", request.session(),
-                                   "; `gangway status` lists those that are open"));
+    AddFinding(wire::Finding::FINDING_NO_SESSION, reply).set_session(request.session());
     return false;
   }
   if (request.array() != 0) {
@@ -70,15 +79,17 @@ bool Explain(const ControllerView& view, wire::WhyRequest& request, Time now,
       request.set_gang(FindProducer(view, session, request.array(), reply).number());
       if (request.gang() != 0) return true;
     }
-    if (reply.remarks_size() == 0)
-      reply.add_remarks(absl::StrCat("no session holds an array ", request.array()));
+    if (reply.findings_size() == 0)
+      AddFinding(wire::Finding::FINDING_NO_ARRAY, reply).set_array(request.array());
     return false;
   }
   if (request.gang() != 0) {
     const Ordinal gang(request.gang());
     if (view.nodes.Contains(gang)) return true;
-    reply.add_remarks(absl::StrCat(
-        "gang ", gang, gang < view.nodes.next() ? " has ended" : " does not exist yet"));
+    const bool has_ended = gang < view.nodes.next();
+    AddFinding(has_ended ? wire::Finding::FINDING_GANG_ENDED : wire::Finding::FINDING_NO_GANG,
+               reply)
+        .set_gang(request.gang());
     return false;
   }
   view.executables.compiles().Explain(SessionId(request.session()), now, reply);

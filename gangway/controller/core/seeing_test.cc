@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include "gangway/controller/core/controller_test_util.h"
 #include "gangway/wire/failure.h"
 
@@ -9,7 +11,6 @@ namespace gangway::controller {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
 using SeeingTest = ControllerTest;
 
@@ -22,7 +23,10 @@ TEST_F(SeeingTest, ExplainFindsTheGangThatMakesAnArrayAndTheCompilesThatWait) {
   EXPECT_EQ(request.gang(), ordinal);
   Done(0, ordinal);
   EXPECT_FALSE(controller_->Explain(request, now_, reply));
-  EXPECT_THAT(reply.remarks(0), HasSubstr("array 5 of session 1 is ready"));
+  ASSERT_EQ(reply.findings_size(), 1);
+  EXPECT_EQ(reply.findings(0).what(), wire::Finding::FINDING_ARRAY_READY);
+  EXPECT_EQ(reply.findings(0).array(), 5u);
+  EXPECT_EQ(reply.findings(0).session(), 1u);
   Step(CompilerDown{});
   Compile(6, {0}, 2);
   now_ += milliseconds(400);
@@ -35,14 +39,40 @@ TEST_F(SeeingTest, ExplainFindsTheGangThatMakesAnArrayAndTheCompilesThatWait) {
   EXPECT_THAT(reply.waits(0).workers(), ElementsAre("compiler"));
 }
 
+TEST_F(SeeingTest, ExplainFindsWhyAnArrayOrAGangWaitsForNothing) {
+  const uint64_t ordinal = Upload(5, {0});
+  Done(0, ordinal, "it broke");
+  wire::WhyRequest request;
+  request.set_array(5);
+  wire::WhyReply reply;
+  EXPECT_FALSE(controller_->Explain(request, now_, reply));
+  ASSERT_EQ(reply.findings_size(), 1);
+  EXPECT_EQ(reply.findings(0).what(), wire::Finding::FINDING_ARRAY_FAILED);
+  EXPECT_EQ(reply.findings(0).failure().message(), "it broke");
+  request.Clear();
+  request.set_gang(ordinal);
+  reply.Clear();
+  EXPECT_FALSE(controller_->Explain(request, now_, reply));
+  ASSERT_EQ(reply.findings_size(), 1);
+  EXPECT_EQ(reply.findings(0).what(), wire::Finding::FINDING_GANG_ENDED);
+  EXPECT_EQ(reply.findings(0).gang(), ordinal);
+}
+
 TEST_F(SeeingTest, ExplainSaysWhatIsUnknown) {
-  for (auto set : {&wire::WhyRequest::set_session, &wire::WhyRequest::set_gang,
-                   &wire::WhyRequest::set_array}) {
-    wire::WhyRequest request;
-    (request.*set)(4711);
+  wire::WhyRequest session, gang, array;
+  session.set_session(4711);
+  gang.set_gang(4711);
+  array.set_array(4711);
+  for (auto& [request, what] : {std::pair(session, wire::Finding::FINDING_NO_SESSION),
+                                std::pair(gang, wire::Finding::FINDING_NO_GANG),
+                                std::pair(array, wire::Finding::FINDING_NO_ARRAY)}) {
+    wire::WhyRequest asked = request;
     wire::WhyReply reply;
-    EXPECT_FALSE(controller_->Explain(request, now_, reply));
-    EXPECT_THAT(reply.remarks(0), HasSubstr("4711"));
+    EXPECT_FALSE(controller_->Explain(asked, now_, reply));
+    ASSERT_EQ(reply.findings_size(), 1);
+    EXPECT_EQ(reply.findings(0).what(), what);
+    EXPECT_EQ(reply.findings(0).session() + reply.findings(0).gang() + reply.findings(0).array(),
+              4711u);
   }
 }
 

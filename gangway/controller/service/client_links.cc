@@ -210,7 +210,7 @@ void ClientLinks::Explain(wire::WhyReply& reply) const {
   for (const auto& [session, client] : clients_) {
     if (client.welcomed) continue;
     wire::Wait& wait = *reply.add_waits();
-    wait.set_kind("client");
+    wait.set_kind(wire::Wait::KIND_CLIENT);
     wait.set_session(session.number());
     wait.set_program(client.name);
     wait.set_reason(wire::Wait::REASON_WORKERS_ABSENT);

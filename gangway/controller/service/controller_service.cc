@@ -394,7 +394,7 @@ void ControllerService::OnDrainRequest(uint64_t tool, const wire::DrainRequest& 
   wire::Frame frame;
   frame.mutable_drain_reply();
   if (auto failure = core_.CheckDrain(request)) {
-    frame.mutable_drain_reply()->set_problem(failure->message());
+    *frame.mutable_drain_reply()->mutable_failure() = *std::move(failure);
   } else {
     Say(absl::StrCat(
         "island", request.island(), request.all() ? "" : absl::StrCat("/worker", request.index()),

@@ -143,7 +143,7 @@ TEST_F(ExchangeTest, SchedulersAreNotEnteredFromTheQuestionThatTheyAnswer) {
   const uint64_t asked = Ask(question);
   auto answer = tool_->WaitForAnswer();
   ASSERT_TRUE(answer && answer->has_why_reply());
-  EXPECT_EQ(answer->why_reply().missing_size(), 0);
+  EXPECT_EQ(answer->why_reply().missing_islands_size(), 0);
   EXPECT_EQ(tool_->round(), asked);
 }
 

@@ -3,8 +3,6 @@
 
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-
 #include "gangway/base/clock.h"
 
 namespace gangway::controller {
@@ -45,8 +43,8 @@ void WhyQueries::Finish(uint64_t probe) {
   if (query.empty() || !query.mapped().tool) return;
   wire::Frame frame;
   *frame.mutable_why_reply() = std::move(query.mapped().reply);
-  for (uint32_t island : query.mapped().missing)
-    frame.mutable_why_reply()->add_missing(absl::StrCat("the scheduler of island ", island));
+  for (const uint32_t island : query.mapped().missing)
+    frame.mutable_why_reply()->add_missing_islands(island);
   (void)query.mapped().tool->Send(std::move(frame));  // a tool that left needs no answer
 }
 

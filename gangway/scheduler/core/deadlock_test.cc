@@ -42,12 +42,12 @@ class DeadlockTest : public IslandTest {
     report.set_gang(gang);
     Step(std::move(event));
   }
-  void Hold(uint32_t worker, uint32_t device, uint64_t check) {
+  void Confirm(uint32_t worker, uint32_t device, uint64_t check) {
     FromWorker event{worker, Incarnation(incarnations_[worker]), {}};
-    wire::WaitHeld& held = *event.batch.add_reports()->mutable_wait_held();
-    held.set_gang(10);
-    held.set_check(check);
-    held.set_device(device);
+    wire::WaitConfirmed& confirmed = *event.batch.add_reports()->mutable_wait_confirmed();
+    confirmed.set_gang(10);
+    confirmed.set_check(check);
+    confirmed.set_device(device);
     Step(std::move(event));
   }
   // Of the last step.
@@ -85,13 +85,13 @@ TEST_F(DeadlockTest, TheMembersOfARingAreAskedAndThenTheGangFailsWithBothCollect
   EXPECT_EQ(Checks(1)[0].questions(0).device(), 0u);
   EXPECT_EQ(Checks(1)[0].questions(0).wait(), 9u);
   EXPECT_FALSE(Checks(1)[0].questions(0).has_deed()) << "its own look is enough";
-  Hold(0, 0, check);
+  Confirm(0, 0, check);
   EXPECT_EQ(SentCancels(0), 0);
-  Hold(1, 0, check);
+  Confirm(1, 0, check);
   EXPECT_EQ(SentCancels(0), 1);
   EXPECT_EQ(SentCancels(1), 1);
   EXPECT_THAT(actions_.notices, ElementsAre(HasSubstr("gang 10 is aborted")));
-  Hold(1, 0, check);
+  Confirm(1, 0, check);
   EXPECT_EQ(SentCancels(0), 0) << "once";
   Done(0, 10);
   Done(1, 10);
@@ -117,8 +117,8 @@ TEST_F(DeadlockTest, AMemberIsAskedForWhatTheOneBeforeItAwaitsWithoutSharedMemor
 
 TEST_F(DeadlockTest, CallsOfOneCollectiveAreToldApart) {
   const uint64_t check = MakeRing(1, 2);
-  Hold(0, 0, check);
-  Hold(1, 0, check);
+  Confirm(0, 0, check);
+  Confirm(1, 0, check);
   ASSERT_EQ(actions_.notices.size(), 1u);
   EXPECT_THAT(actions_.notices[0], HasSubstr("waits in psum at f.py:7 (call 5)"));
   EXPECT_THAT(actions_.notices[0], HasSubstr("waits in all_gather at f.py:9 (call 2)"));
@@ -126,8 +126,8 @@ TEST_F(DeadlockTest, CallsOfOneCollectiveAreToldApart) {
 
 TEST_F(DeadlockTest, ARingInOneCallIsADefect) {
   const uint64_t check = MakeRing(4, 2);
-  Hold(0, 0, check);
-  Hold(1, 0, check);
+  Confirm(0, 0, check);
+  Confirm(1, 0, check);
   EXPECT_EQ(SentCancels(0), 1);
   Done(0, 10);
   Done(1, 10);
@@ -152,8 +152,8 @@ TEST_F(DeadlockTest, WhatDoesNotExistIsIgnored) {
   AddWait(report, 1, 1, 0, 0);
   Report(0, report);
   Report(0, report, 99);
-  Hold(0, 0, 1);
-  Hold(0, 9, 1);
+  Confirm(0, 0, 1);
+  Confirm(0, 9, 1);
   EXPECT_THAT(Checks(0), IsEmpty());
   EXPECT_EQ(SentCancels(0), 0);
 }

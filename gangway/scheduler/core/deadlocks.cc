@@ -56,12 +56,12 @@ void Deadlocks::Ask(Ordinal gang, const GangWaits::Ring& ring) {
   for (auto& [worker, item] : asked) outbox_.Send(worker, std::move(item));
 }
 
-wire::FailureRef Deadlocks::NoteHeld(const NodeState& gang, uint32_t worker,
-                                     const wire::WaitHeld& held) {
+wire::FailureRef Deadlocks::NoteConfirmed(const NodeState& gang, uint32_t worker,
+                                          const wire::WaitConfirmed& confirmed) {
   const auto waits = waits_.find(gang.ordinal);
-  const auto device = fleet_.DeviceOf(worker, held.device());
+  const auto device = fleet_.DeviceOf(worker, confirmed.device());
   if (waits == waits_.end() || !device) return nullptr;
-  const GangWaits::Ring ring = waits->second.Confirm(held.check(), *device);
+  const GangWaits::Ring ring = waits->second.Confirm(confirmed.check(), *device);
   return ring.empty() ? nullptr : Describe(gang, ring);
 }
 

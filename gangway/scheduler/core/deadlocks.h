@@ -24,7 +24,8 @@ class Deadlocks {
   void NoteWaits(const NodeState& gang, uint32_t worker, wire::GangWaits& report);
   // One of them still waits. Returns why the gang can never go on, once that is known; it names two of the collectives
   // with a device in each.
-  wire::FailureRef NoteHeld(const NodeState& gang, uint32_t worker, const wire::WaitHeld& held);
+  wire::FailureRef NoteConfirmed(const NodeState& gang, uint32_t worker,
+                                 const wire::WaitConfirmed& confirmed);
   void Forget(Ordinal gang) { waits_.erase(gang); }
 
  private:

@@ -30,7 +30,7 @@ struct IslandConfig {
   std::chrono::milliseconds worker_wait_max{20000};
   std::chrono::milliseconds upload_wait_max{60000};  // for the next byte of a released upload
   // Of a member of a gang in a collective of Gangway's own, for another member:
-  std::chrono::milliseconds late_after{5000};          // the missing members are logged
+  std::chrono::milliseconds late_after{5000};          // the late members are logged
   std::chrono::milliseconds collective_limit{300000};  // the gang is aborted
   // Of the work of ended sessions, first on a device: its worker is ended.
   std::chrono::milliseconds orphan_limit{10000};
@@ -76,7 +76,7 @@ struct Actions {
   std::vector<ToWorkers> to_workers;
   std::vector<wire::Report> to_controller;
   std::vector<std::string>
-      notices;  // log lines: stuck devices, late gangs, missed deadlines (TM-1)
+      notices;  // log lines: stuck devices, late members, missed deadlines (TM-1)
   std::vector<ExecutableId> unloaded;  // no Load of these comes any more
   // Processes that get nothing more, and whose links are to be closed. Items for them come before.
   std::vector<WorkerDown> replaced;

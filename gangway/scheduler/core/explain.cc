@@ -66,7 +66,7 @@ void Explainer::AddWorkers(wire::WhyReply& reply) const {
   for (uint32_t worker = 0; worker < fleet.worker_count(); ++worker) {
     for (const Fleet::Stuck& stuck : fleet.StuckOf(worker)) {
       wire::Wait& wait = *reply.add_waits();
-      wait.set_kind("worker");
+      wait.set_kind(wire::Wait::KIND_WORKER);
       wait.set_reason(wire::Wait::REASON_STUCK);
       wait.add_workers(fleet.NameOf(worker));
       wait.add_devices(stuck.device.number());
@@ -78,7 +78,7 @@ void Explainer::AddWorkers(wire::WhyReply& reply) const {
     const Time heard = view_.heard[worker];
     if (up && view_.now - heard < View::kSilent) continue;
     wire::Wait& wait = *reply.add_waits();
-    wait.set_kind("worker");
+    wait.set_kind(wire::Wait::KIND_WORKER);
     wait.set_reason(up ? wire::Wait::REASON_WORKER_SILENT : wire::Wait::REASON_WORKER_DOWN);
     wait.add_workers(fleet.NameOf(worker));
     if (heard != Time()) wait.set_waited_ms(view_.MsSince(heard));
@@ -86,7 +86,8 @@ void Explainer::AddWorkers(wire::WhyReply& reply) const {
 }
 
 void Explainer::AddNode(const NodeState& node, wire::Wait& wait) const {
-  constexpr const char* kKinds[] = {"call", "upload", "copy", "fetch"};
+  constexpr wire::Wait::Kind kKinds[] = {wire::Wait::KIND_CALL, wire::Wait::KIND_UPLOAD,
+                                         wire::Wait::KIND_COPY, wire::Wait::KIND_FETCH};
   wait.set_session(node.session.number());
   wait.set_gang(node.ordinal.number());
   wait.set_kind(kKinds[static_cast<int>(node.kind())]);

@@ -89,7 +89,7 @@ class Island {
   void OnWorkerDone(uint32_t worker, wire::Done& done);
   void OnWorkerFailing(uint32_t worker, wire::Done& failing);
   void OnGangWaits(uint32_t worker, wire::GangWaits& report);
-  void OnWaitHeld(uint32_t worker, const wire::WaitHeld& held);
+  void OnWaitConfirmed(uint32_t worker, const wire::WaitConfirmed& confirmed);
   void OnStaging(const wire::Staging& staging, Time now);
   NodeState* FindRunning(Ordinal gang, uint32_t worker);
 

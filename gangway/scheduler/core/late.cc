@@ -7,21 +7,21 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/scheduler/core/late_text.h"
 #include "gangway/scheduler/core/launches.h"
 #include "gangway/wire/failure.h"
-#include "gangway/wire/late_text.h"
 
 namespace gangway::scheduler {
 namespace {
 
-constexpr int kMissingMax = 16;                    // of one gang: groups of devices of one worker
+constexpr int kLateMax = 16;                       // of one gang: groups of devices of one worker
 constexpr std::chrono::milliseconds kWaits{1000};  // shorter waits are usual
 
 using wire::GangMember;
 using Stage = GangMember::Stage;
-using Missing = wire::Wait::Missing;
+using LateMembers = wire::Wait::LateMembers;
 
-bool IsSame(const Missing& a, const Missing& b) {
+bool IsSame(const LateMembers& a, const LateMembers& b) {
   return a.worker() == b.worker() && a.cause() == b.cause() && a.for_gang() == b.for_gang() &&
          a.client() == b.client();
 }
@@ -30,23 +30,23 @@ bool WaitsInCollective(const Member* member) {
   return member != nullptr && member->stage == GangMember::STAGE_COLLECTIVE;
 }
 
-// Of one gang.
-class LateGang {
+// Which members of one gang are late, and why.
+class Lateness {
  public:
-  LateGang(const View& view, const NodeState& gang)
+  Lateness(const View& view, const NodeState& gang)
       : view_(view), island_(view.island), fleet_(view.island.fleet), gang_(gang) {}
 
   const Member* FirstWaiting() const;
-  void AddMissing(wire::Wait& wait) const;
+  void AddLate(wire::Wait& wait) const;
 
  private:
   const Member* Find(IslandDevice device) const { return island_.members.Find(gang_, device); }
   Stage StageOf(IslandDevice device) const { return island_.members.StageOf(gang_, device); }
   std::vector<bool> Awaited() const;
-  bool IsMissing(IslandDevice device, bool is_awaited) const;
+  bool IsLate(IslandDevice device, bool is_awaited) const;
   void Explain(IslandDevice device, const std::vector<const NodeState*>& ahead,
-               Missing& missing) const;
-  void SetForGang(Missing::Cause cause, Ordinal gang, Missing& missing) const;
+               LateMembers& late) const;
+  void SetForGang(LateMembers::Cause cause, Ordinal gang, LateMembers& late) const;
   Ordinal OpenProducer(IslandDevice device) const;
 
   const View& view_;
@@ -57,7 +57,7 @@ class LateGang {
 
 // The member that has waited longest for one that does not wait itself: the others wait for its collective, too, or for
 // a later one. Null: no member waits for long.
-const Member* LateGang::FirstWaiting() const {
+const Member* Lateness::FirstWaiting() const {
   const Member* first = nullptr;
   bool leads = false;
   for (IslandDevice device : gang_.devices()) {
@@ -74,7 +74,7 @@ const Member* LateGang::FirstWaiting() const {
 }
 
 // By device: whether a member waits for that of the device.
-std::vector<bool> LateGang::Awaited() const {
+std::vector<bool> Lateness::Awaited() const {
   std::vector<bool> awaited(fleet_.device_count());
   for (IslandDevice device : gang_.devices()) {
     const Member* member = Find(device);
@@ -83,8 +83,8 @@ std::vector<bool> LateGang::Awaited() const {
   return awaited;
 }
 
-// Whether others wait for the member, or it has not begun: one that only computes is not missing unless it is awaited.
-bool LateGang::IsMissing(IslandDevice device, bool is_awaited) const {
+// Whether others wait for the member, or it has not begun: one that only computes is not late unless it is awaited.
+bool Lateness::IsLate(IslandDevice device, bool is_awaited) const {
   const uint32_t worker = fleet_.WorkerOf(device);
   if (!gang_.is_open_on(worker)) return !fleet_.IsUp(worker);
   if (view_.IsSilent(worker)) return true;
@@ -101,82 +101,82 @@ bool LateGang::IsMissing(IslandDevice device, bool is_awaited) const {
   }
 }
 
-void LateGang::AddMissing(wire::Wait& wait) const {
+void Lateness::AddLate(wire::Wait& wait) const {
   const std::vector<bool> awaited = Awaited();
   const std::vector<const NodeState*> ahead = LaunchesAhead(island_.nodes, gang_);
   for (IslandDevice device : gang_.devices()) {
-    if (!IsMissing(device, awaited[device.number()])) {
+    if (!IsLate(device, awaited[device.number()])) {
       const bool waits = StageOf(device) == GangMember::STAGE_COLLECTIVE;
       wait.set_members_waiting(wait.members_waiting() + (waits ? 1 : 0));
       continue;
     }
-    Missing missing;
-    Explain(device, ahead, missing);
-    auto same = std::ranges::find_if(
-        *wait.mutable_missing(), [&missing](const auto& other) { return IsSame(missing, other); });
-    if (same != wait.mutable_missing()->end()) {
+    LateMembers late;
+    Explain(device, ahead, late);
+    auto same = std::ranges::find_if(*wait.mutable_late(),
+                                     [&late](const auto& other) { return IsSame(late, other); });
+    if (same != wait.mutable_late()->end()) {
       same->add_devices(fleet_.IdOf(device).number());
-    } else if (wait.missing_size() < kMissingMax) {
-      missing.add_devices(fleet_.IdOf(device).number());
-      if (std::ranges::find(wait.workers(), missing.worker()) == wait.workers().end())
-        wait.add_workers(missing.worker());
-      *wait.add_missing() = std::move(missing);
+    } else if (wait.late_size() < kLateMax) {
+      late.add_devices(fleet_.IdOf(device).number());
+      if (std::ranges::find(wait.workers(), late.worker()) == wait.workers().end())
+        wait.add_workers(late.worker());
+      *wait.add_late() = std::move(late);
     } else {
-      wait.set_missing_left_out(wait.missing_left_out() + 1);
+      wait.set_late_left_out(wait.late_left_out() + 1);
     }
   }
-  for (const Missing& missing : wait.missing()) {
-    if (wait.for_gang() == 0 && Ordinal(missing.for_gang()) != gang_.ordinal)
-      wait.set_for_gang(missing.for_gang());
+  for (const LateMembers& late : wait.late()) {
+    if (wait.for_gang() == 0 && Ordinal(late.for_gang()) != gang_.ordinal)
+      wait.set_for_gang(late.for_gang());
   }
 }
 
-void LateGang::Explain(IslandDevice device, const std::vector<const NodeState*>& ahead,
-                       Missing& missing) const {
+void Lateness::Explain(IslandDevice device, const std::vector<const NodeState*>& ahead,
+                       LateMembers& late) const {
   const uint32_t worker = fleet_.WorkerOf(device);
-  missing.set_worker(fleet_.NameOf(worker));
-  if (!fleet_.IsUp(worker)) return missing.set_cause(Missing::CAUSE_DOWN);
+  late.set_worker(fleet_.NameOf(worker));
+  if (!fleet_.IsUp(worker)) return late.set_cause(LateMembers::CAUSE_DOWN);
   if (view_.IsSilent(worker)) {
-    missing.set_for_ms(view_.MsSince(view_.heard[worker]));
-    return missing.set_cause(Missing::CAUSE_SILENT);
+    late.set_for_ms(view_.MsSince(view_.heard[worker]));
+    return late.set_cause(LateMembers::CAUSE_SILENT);
   }
   const Stage stage = StageOf(device);
   if (stage == GangMember::STAGE_CALLBACK) {
-    missing.set_client(Find(device)->client);
-    return missing.set_cause(Missing::CAUSE_CALLBACK);
+    late.set_client(Find(device)->client);
+    return late.set_cause(LateMembers::CAUSE_CALLBACK);
   }
   if (const Fleet::Stuck* stuck = fleet_.FindStuck(device)) {
-    missing.set_for_ms(view_.MsSince(stuck->since));
-    return SetForGang(Missing::CAUSE_STUCK, stuck->gang, missing);
+    late.set_for_ms(view_.MsSince(stuck->since));
+    return SetForGang(LateMembers::CAUSE_STUCK, stuck->gang, late);
   }
   if (const Ordinal producer = OpenProducer(device); producer != Ordinal())
-    return SetForGang(Missing::CAUSE_INPUT, producer, missing);
-  if (stage == GangMember::STAGE_INPUT) return missing.set_cause(Missing::CAUSE_INPUT);
+    return SetForGang(LateMembers::CAUSE_INPUT, producer, late);
+  if (stage == GangMember::STAGE_INPUT) return late.set_cause(LateMembers::CAUSE_INPUT);
   const bool waits = stage == GangMember::STAGE_QUEUED || stage == GangMember::STAGE_ENQUEUED;
   if (waits) {
     const auto runs = std::ranges::find_if(
         ahead, [&](const NodeState* other) { return island_.members.IsOpenOn(*other, device); });
     if (runs != ahead.end())
-      return SetForGang(Missing::CAUSE_BEHIND_GANG, (*runs)->ordinal, missing);
+      return SetForGang(LateMembers::CAUSE_BEHIND_GANG, (*runs)->ordinal, late);
   }
-  missing.set_cause(stage == GangMember::STAGE_QUEUED || stage == GangMember::STAGE_PROGRAM
-                        ? Missing::CAUSE_NOT_ENQUEUED
-                        : Missing::CAUSE_EXECUTING);
+  late.set_cause(stage == GangMember::STAGE_QUEUED || stage == GangMember::STAGE_PROGRAM
+                     ? LateMembers::CAUSE_NOT_ENQUEUED
+                     : LateMembers::CAUSE_EXECUTING);
 }
 
-void LateGang::SetForGang(Missing::Cause cause, Ordinal gang, Missing& missing) const {
-  missing.set_cause(cause);
-  missing.set_for_gang(gang.number());
+void Lateness::SetForGang(LateMembers::Cause cause, Ordinal gang, LateMembers& late) const {
+  late.set_cause(cause);
+  late.set_for_gang(gang.number());
   const NodeState* node = island_.nodes.Find(gang);
   if (node == nullptr) return;
-  missing.set_for_session(node->session.number());
+  late.set_for_session(node->session.number());
   if (node->program == nullptr) return;
-  missing.set_for_program(node->program->name);
-  missing.set_for_source(node->program->source);
+  late.set_for_program(node->program->name);
+  late.set_for_source(node->program->source);
 }
 
 // The node that is still to write an input of the gang on the device; 0: none is known.
-Ordinal LateGang::OpenProducer(IslandDevice device) const {
+Ordinal Lateness::OpenProducer(IslandDevice device) const {
   for (StorageId id : gang_.reads) {
     const NodeState* producer = island_.nodes.Find(island_.storages.ProducerOf(id));
     if (producer != nullptr && island_.members.IsOpenOn(*producer, device))
@@ -188,15 +188,15 @@ Ordinal LateGang::OpenProducer(IslandDevice device) const {
 }  // namespace
 
 bool ExplainLate(const View& view, const NodeState& gang, wire::Wait& wait) {
-  const LateGang late(view, gang);
-  const Member* first = late.FirstWaiting();
+  const Lateness lateness(view, gang);
+  const Member* first = lateness.FirstWaiting();
   if (first == nullptr) return false;
   wait.set_reason(wire::Wait::REASON_COLLECTIVE);
   wait.set_collective(first->collective);
   wait.set_waited_ms(view.MsSince(first->since));
   wait.set_limit_ms(View::ToMs(view.island.config.collective_limit));
   wait.set_members(static_cast<uint32_t>(gang.devices().size()));
-  late.AddMissing(wait);
+  lateness.AddLate(wait);
   return true;
 }
 
@@ -206,22 +206,21 @@ std::optional<std::string> LateNotice(const View& view, const NodeState& gang) {
   return absl::StrCat(
       "gang ", gang.ordinal,
       gang.program == nullptr ? "" : absl::StrCat(" (", wire::ToText(*gang.program), ")"),
-      " of session ", gang.session, " has stood for ", wire::SecondsText(wait.waited_ms()), " in ",
-      wire::CollectiveText(wait), ". See `gangway why gang ", gang.ordinal, "`");
+      " of session ", gang.session, " has stood for ", SecondsText(wait.waited_ms()), " in ",
+      CollectiveText(wait), ". See `gangway why gang ", gang.ordinal, "`");
 }
 
 std::optional<wire::Failure> LateFailure(const View& view, const NodeState& gang) {
   wire::Wait wait;
   if (!ExplainLate(view, gang, wait)) return std::nullopt;
-  wire::Failure failure =
-      wire::MakeFailure(absl::StatusCode::kDeadlineExceeded,
-                        absl::StrCat("members of the gang have stood for ",
-                                     view.island.config.collective_limit.count(), " ms in ",
-                                     wire::CollectiveText(wait)),
-                        "If that takes so long by intent, raise --collective-limit.");
+  wire::Failure failure = wire::MakeFailure(
+      absl::StatusCode::kDeadlineExceeded,
+      absl::StrCat("members of the gang have stood for ",
+                   view.island.config.collective_limit.count(), " ms in ", CollectiveText(wait)),
+      "If that takes so long by intent, raise --collective-limit.");
   wire::SetProgram(gang.program, failure);
   failure.set_gang(gang.ordinal.number());
-  if (wait.missing_size() > 0) failure.set_worker(wait.missing(0).worker());
+  if (wait.late_size() > 0) failure.set_worker(wait.late(0).worker());
   wire::Clip(failure);
   return failure;
 }

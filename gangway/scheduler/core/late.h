@@ -1,4 +1,4 @@
-// Gangs whose members wait for others in a collective of Gangway's own: which members are missing, and why. Workers say
+// Gangs whose members wait for others in a collective of Gangway's own: which members are late, and why. Workers say
 // in their heartbeats what each device does for a gang (members.h); this adds what only the scheduler knows: which
 // workers are silent or dead, which gang comes first on a device, and which node produces an input. Only looks.
 #ifndef GANGWAY_SCHEDULER_CORE_LATE_H_

@@ -1,4 +1,4 @@
-// Gangs whose members wait for others in a collective: who is missing, why, and what comes of it.
+// Gangs whose members wait for others in a collective: who is late, why, and what comes of it.
 #include <gmock/gmock.h>
 
 #include "gangway/scheduler/core/island_test_util.h"
@@ -10,7 +10,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using wire::GangMember;
-using Missing = wire::Wait::Missing;
+using LateMembers = wire::Wait::LateMembers;
 
 // Gang 10 runs on devices 0 to 3, of two workers.
 class LateTest : public IslandTest {
@@ -77,14 +77,14 @@ TEST_F(LateTest, TheCollectiveAndTheMemberThatAllWaitForAreNamed_TM1) {
   EXPECT_EQ(wait.limit_ms(), 300000u);
   EXPECT_EQ(wait.members(), 4u);
   EXPECT_EQ(wait.members_waiting(), 3u);
-  ASSERT_EQ(wait.missing_size(), 1);
-  EXPECT_EQ(wait.missing(0).worker(), "island0/worker1");
-  EXPECT_THAT(wait.missing(0).devices(), ElementsAre(2));
-  EXPECT_EQ(wait.missing(0).cause(), Missing::CAUSE_EXECUTING);
+  ASSERT_EQ(wait.late_size(), 1);
+  EXPECT_EQ(wait.late(0).worker(), "island0/worker1");
+  EXPECT_THAT(wait.late(0).devices(), ElementsAre(2));
+  EXPECT_EQ(wait.late(0).cause(), LateMembers::CAUSE_EXECUTING);
   EXPECT_THAT(wait.workers(), ElementsAre("island0/worker1"));
 }
 
-TEST_F(LateTest, AShortWaitIsNoneAndAMemberThatOnlyComputesIsNotMissing) {
+TEST_F(LateTest, AShortWaitIsNoneAndAMemberThatOnlyComputesIsNotLate) {
   Launch(10, 1, 1, 4, 2);
   for (uint32_t device : {0, 1}) Say(1, device, 10, GangMember::STAGE_RUNNING);
   Wait(0, 0, 10, "all-reduce.7", "island0/worker1", 0, 300);
@@ -93,8 +93,8 @@ TEST_F(LateTest, AShortWaitIsNoneAndAMemberThatOnlyComputesIsNotMissing) {
   EXPECT_EQ(Explain(10).reason(), wire::Wait::REASON_EXECUTING);
   Tick(milliseconds(700));
   EXPECT_EQ(Explain(10).reason(), wire::Wait::REASON_COLLECTIVE);
-  ASSERT_EQ(Explain(10).missing_size(), 1);
-  EXPECT_THAT(Explain(10).missing(0).devices(), ElementsAre(2)) << "no member waits for device 3";
+  ASSERT_EQ(Explain(10).late_size(), 1);
+  EXPECT_THAT(Explain(10).late(0).devices(), ElementsAre(2)) << "no member waits for device 3";
   beats_[0] = {};
   Beat(0);
   EXPECT_EQ(Explain(10).reason(), wire::Wait::REASON_EXECUTING) << "it has come";
@@ -104,10 +104,10 @@ TEST_F(LateTest, ASilentWorkerAndAStuckDeviceAreToldApart_TM1) {
   Launch(10, 1, 1, 4, 2);
   AllWaitForDevice2(10, 3000);
   wire::Wait wait = Explain(10, {now_, now_ - milliseconds(2000)});
-  ASSERT_EQ(wait.missing_size(), 1);
-  EXPECT_EQ(wait.missing(0).cause(), Missing::CAUSE_SILENT);
-  EXPECT_EQ(wait.missing(0).for_ms(), 2000u);
-  EXPECT_THAT(wait.missing(0).devices(), ElementsAre(2, 3)) << "what it said before may be over";
+  ASSERT_EQ(wait.late_size(), 1);
+  EXPECT_EQ(wait.late(0).cause(), LateMembers::CAUSE_SILENT);
+  EXPECT_EQ(wait.late(0).for_ms(), 2000u);
+  EXPECT_THAT(wait.late(0).devices(), ElementsAre(2, 3)) << "what it said before may be over";
   wire::StuckDevice* stuck = beats_[1].beat.add_stuck();
   stuck->set_device(0);
   stuck->set_gang(10);
@@ -115,12 +115,12 @@ TEST_F(LateTest, ASilentWorkerAndAStuckDeviceAreToldApart_TM1) {
   Say(1, 0, 10, GangMember::STAGE_CALL);
   Beat(1);
   wait = Explain(10);
-  ASSERT_EQ(wait.missing_size(), 1);
-  EXPECT_EQ(wait.missing(0).cause(), Missing::CAUSE_STUCK);
-  EXPECT_EQ(wait.missing(0).for_ms(), 3000u);
-  EXPECT_EQ(wait.missing(0).for_gang(), 10u);
+  ASSERT_EQ(wait.late_size(), 1);
+  EXPECT_EQ(wait.late(0).cause(), LateMembers::CAUSE_STUCK);
+  EXPECT_EQ(wait.late(0).for_ms(), 3000u);
+  EXPECT_EQ(wait.late(0).for_gang(), 10u);
   EXPECT_EQ(wait.for_gang(), 0u) << "the chain ends here";
-  EXPECT_THAT(wait.missing(0).devices(), ElementsAre(2));
+  EXPECT_THAT(wait.late(0).devices(), ElementsAre(2));
 }
 
 TEST_F(LateTest, ADeadWorkerIsNamedUntilTheGangHasEnded_TM1) {
@@ -128,10 +128,10 @@ TEST_F(LateTest, ADeadWorkerIsNamedUntilTheGangHasEnded_TM1) {
   AllWaitForDevice2(10, 2000);
   Down(1);
   const wire::Wait wait = Explain(10);
-  ASSERT_EQ(wait.missing_size(), 1);
-  EXPECT_EQ(wait.missing(0).worker(), "island0/worker1");
-  EXPECT_EQ(wait.missing(0).cause(), Missing::CAUSE_DOWN);
-  EXPECT_THAT(wait.missing(0).devices(), ElementsAre(2, 3));
+  ASSERT_EQ(wait.late_size(), 1);
+  EXPECT_EQ(wait.late(0).worker(), "island0/worker1");
+  EXPECT_EQ(wait.late(0).cause(), LateMembers::CAUSE_DOWN);
+  EXPECT_THAT(wait.late(0).devices(), ElementsAre(2, 3));
 }
 
 TEST_F(LateTest, AnInputAndAGangAheadAreNamed_TM1) {
@@ -142,14 +142,14 @@ TEST_F(LateTest, AnInputAndAGangAheadAreNamed_TM1) {
   Say(1, 0, 10, GangMember::STAGE_QUEUED);
   AllWaitForDevice2(10, 2000);
   wire::Wait wait = Explain(10);
-  ASSERT_EQ(wait.missing_size(), 1);
-  EXPECT_EQ(wait.missing(0).cause(), Missing::CAUSE_BEHIND_GANG);
-  EXPECT_EQ(wait.missing(0).for_gang(), 8u);
-  EXPECT_EQ(wait.missing(0).for_program(), "step");
-  EXPECT_EQ(wait.missing(0).for_source(), "train.py:42");
+  ASSERT_EQ(wait.late_size(), 1);
+  EXPECT_EQ(wait.late(0).cause(), LateMembers::CAUSE_BEHIND_GANG);
+  EXPECT_EQ(wait.late(0).for_gang(), 8u);
+  EXPECT_EQ(wait.late(0).for_program(), "step");
+  EXPECT_EQ(wait.late(0).for_source(), "train.py:42");
   EXPECT_EQ(wait.for_gang(), 8u) << "the chain goes on there";
   Done(1, 8);
-  EXPECT_EQ(Explain(10).missing(0).cause(), Missing::CAUSE_NOT_ENQUEUED);
+  EXPECT_EQ(Explain(10).late(0).cause(), LateMembers::CAUSE_NOT_ENQUEUED);
   Done(0, 10);
   Done(1, 10);
 
@@ -167,10 +167,10 @@ TEST_F(LateTest, AnInputAndAGangAheadAreNamed_TM1) {
   Say(1, 0, 12, GangMember::STAGE_ENQUEUED);
   AllWaitForDevice2(12, 2000);
   wait = Explain(12);
-  ASSERT_EQ(wait.missing_size(), 1);
-  EXPECT_EQ(wait.missing(0).cause(), Missing::CAUSE_INPUT);
-  EXPECT_EQ(wait.missing(0).for_gang(), 11u);
-  EXPECT_THAT(wait.missing(0).devices(), ElementsAre(2));
+  ASSERT_EQ(wait.late_size(), 1);
+  EXPECT_EQ(wait.late(0).cause(), LateMembers::CAUSE_INPUT);
+  EXPECT_EQ(wait.late(0).for_gang(), 11u);
+  EXPECT_THAT(wait.late(0).devices(), ElementsAre(2));
 }
 
 TEST_F(LateTest, AMemberThatWaitsForAClientIsNamedWithTheClient) {
@@ -178,9 +178,9 @@ TEST_F(LateTest, AMemberThatWaitsForAClientIsNamedWithTheClient) {
   Say(1, 0, 10, GangMember::STAGE_CALLBACK).set_client("notebook");
   AllWaitForDevice2(10, 2000);
   const wire::Wait wait = Explain(10);
-  ASSERT_EQ(wait.missing_size(), 1);
-  EXPECT_EQ(wait.missing(0).cause(), Missing::CAUSE_CALLBACK);
-  EXPECT_EQ(wait.missing(0).client(), "notebook");
+  ASSERT_EQ(wait.late_size(), 1);
+  EXPECT_EQ(wait.late(0).cause(), LateMembers::CAUSE_CALLBACK);
+  EXPECT_EQ(wait.late(0).client(), "notebook");
 }
 
 TEST_F(LateTest, ALateGangIsLoggedOnceAndAbortedAtTheLimit_TM1) {
@@ -235,7 +235,7 @@ TEST_F(LateTest, WhatDoesNotExistIsIgnored) {
   const wire::Wait wait = Explain(10);
   EXPECT_EQ(wait.reason(), wire::Wait::REASON_COLLECTIVE);
   EXPECT_LT(wait.collective().size(), size_t{1000});
-  EXPECT_EQ(wait.missing_size(), 0);
+  EXPECT_EQ(wait.late_size(), 0);
   Down(0);
   EXPECT_EQ(Explain(10).reason(), wire::Wait::REASON_EXECUTING);
 }

@@ -32,7 +32,7 @@ struct LaunchPart {
   bool alone = false;                         // no other launch may run beside it
   bool calls_host = false;
   bool spans = false;      // it has devices on other islands, too
-  bool said_late = false;  // it was logged as late
+  bool said_late = false;  // its late members were logged
 };
 
 struct UploadPart {};

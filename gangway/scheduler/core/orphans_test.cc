@@ -105,10 +105,10 @@ TEST_F(OrphansTest, WorkOfAnEndedSessionEndsItsWorkerAfterTheLimit) {
   EXPECT_THAT(actions_.notices, ElementsAre(HasSubstr("island0/worker0 is told to end")));
   EXPECT_EQ(EndedWithin(milliseconds(2000)), std::nullopt) << "told once";
   Down(0);
-  EXPECT_EQ(Lost().held_by(), 10u);
+  EXPECT_EQ(Lost().ended_for(), 10u);
   Up(0, 12);
   Down(0);
-  EXPECT_FALSE(Lost().has_held_by()) << "the next one was not told";
+  EXPECT_FALSE(Lost().has_ended_for()) << "the next one was not told";
 }
 
 TEST_F(OrphansTest, WorkThatEndsInTimeEndsNoWorker) {
@@ -238,7 +238,7 @@ TEST_F(OrphansTest, ACrashNamesWhatWasOnTheDevicesAndItsOwner) {
   Crash(0);
   const wire::WorkerState state = Lost();
   EXPECT_THAT(state.gangs(), ElementsAre(10, 11));
-  EXPECT_FALSE(state.has_held_by());
+  EXPECT_FALSE(state.has_ended_for());
   EXPECT_THAT(state.failure().message(),
               AllOf(HasSubstr("session 7 (train.py)"), HasSubstr("session 8 (train.py)")));
   EXPECT_FALSE(done_.contains(12));

@@ -17,8 +17,8 @@ void Island::OnReport(uint32_t worker, wire::Report& report, Time now) {
       return OnWorkerFailing(worker, *report.mutable_failing());
     case wire::Report::kGangWaits:
       return OnGangWaits(worker, *report.mutable_gang_waits());
-    case wire::Report::kWaitHeld:
-      return OnWaitHeld(worker, report.wait_held());
+    case wire::Report::kWaitConfirmed:
+      return OnWaitConfirmed(worker, report.wait_confirmed());
     case wire::Report::kStaging:
       return OnStaging(report.staging(), now);
     case wire::Report::kUsage:
@@ -78,10 +78,10 @@ void Island::OnGangWaits(uint32_t worker, wire::GangWaits& report) {
   if (gang != nullptr) state_.deadlocks.NoteWaits(*gang, worker, report);
 }
 
-void Island::OnWaitHeld(uint32_t worker, const wire::WaitHeld& held) {
-  NodeState* gang = FindRunning(Ordinal(held.gang()), worker);
+void Island::OnWaitConfirmed(uint32_t worker, const wire::WaitConfirmed& confirmed) {
+  NodeState* gang = FindRunning(Ordinal(confirmed.gang()), worker);
   if (gang == nullptr) return;
-  wire::FailureRef failure = state_.deadlocks.NoteHeld(*gang, worker, held);
+  wire::FailureRef failure = state_.deadlocks.NoteConfirmed(*gang, worker, confirmed);
   if (failure == nullptr) return;
   state_.outbox.Notice(absl::StrCat("gang ", gang->ordinal, " is aborted: ", failure->message()));
   lifecycle_.Abort(*gang, std::move(failure));

@@ -67,7 +67,7 @@ void Island::OnWorkerDown(const WorkerDown& event) {
   for (DeviceId id : state_.fleet.DevicesOf(event.worker))
     state->mutable_worker()->add_devices(id.number());
   for (const NodeState* launch : launches) state->add_gangs(launch->ordinal.number());
-  if (const auto gang = state_.fleet.EndsFor(event.worker)) state->set_held_by(gang->number());
+  if (const auto gang = state_.fleet.EndsFor(event.worker)) state->set_ended_for(gang->number());
   state_.outbox.Report(std::move(report));  // before the node ends that it causes
   lifecycle_.LoseWorker(event.worker, lost);
   state_.introductions.NoteDown(event.worker);  // after the others know why their gangs have failed

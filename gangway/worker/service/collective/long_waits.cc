@@ -79,9 +79,9 @@ void LongWaits::Check(const wire::WaitCheck& check) const {
     const auto question = Parse(asked);
     if (device == nullptr || !question) continue;
     wire::Report report;
-    report.mutable_wait_held()->set_gang(check.gang());
-    report.mutable_wait_held()->set_check(check.check());
-    report.mutable_wait_held()->set_device(asked.device());
+    report.mutable_wait_confirmed()->set_gang(check.gang());
+    report.mutable_wait_confirmed()->set_check(check.check());
+    report.mutable_wait_confirmed()->set_device(asked.device());
     device->Ask(*question, [this, loop = loop_, report = std::move(report)] {
       loop->Post([this, report] { tell_(report); });
     });
