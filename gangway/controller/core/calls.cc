@@ -62,7 +62,7 @@ struct Calls::Arguments {
     const std::vector<Run>* runs = nullptr;
   };
   std::vector<Argument> all;
-  std::deque<View> gathered;  // the arguments that the call lists by shards
+  std::deque<NamedShards> gathered;  // the arguments that the call lists by shards
 };
 
 // Finds the arguments, and puts those together that the call lists by shards. Fails if one is spoiled, freed, or not
@@ -71,7 +71,7 @@ wire::FailureRef Calls::CheckArguments(const SessionArrays& arrays, const Execut
                                        const wire::CallOp& op, Arguments& arguments) const {
   const auto size = static_cast<size_t>(op.arguments_size());
   arguments.all.resize(size);
-  std::vector<const View*> views(size);
+  std::vector<const NamedShards*> views(size);
   for (const wire::GatheredArgument& list : op.gathered()) {
     const uint32_t index = list.argument();
     if (index >= size || op.arguments(static_cast<int>(index)) != 0 || views[index] != nullptr ||
@@ -82,7 +82,7 @@ wire::FailureRef Calls::CheckArguments(const SessionArrays& arrays, const Execut
                        " arrays and ", list.shards_size(), " shards, but the call has ",
                        op.arguments_size(), " arguments, or has an array in its place"));
     }
-    View& view = arguments.gathered.emplace_back();
+    NamedShards& view = arguments.gathered.emplace_back();
     for (int i = 0; i < list.arrays_size(); ++i)
       if (auto failure = arrays.AddShard(list.arrays(i), list.shards(i), view)) return failure;
     views[index] = &view;
@@ -93,7 +93,7 @@ wire::FailureRef Calls::CheckArguments(const SessionArrays& arrays, const Execut
     if (auto failure = arrays.CheckUsable(handle)) return failure;
   }
   for (size_t i = 0; i < size; ++i) {
-    const View* view = views[i];
+    const NamedShards* view = views[i];
     const Array* array = view ? nullptr : arrays.Find(op.arguments(static_cast<int>(i)));
     Arguments::Argument& argument = arguments.all[i];
     argument.shape = view ? view->shape.get() : array->shape.get();

@@ -15,10 +15,11 @@
 //   Awaits                ->  SessionArrays, Storages, Outbox
 //   SessionArrays         ->  Storages, Fleet
 //   Storages              ->  Outbox
-//   Executables           ->  Isolation, Fleet, Outbox
+//   Executables           ->  CompileQueue, Isolation, Fleet, Outbox
+//   CompileQueue          ->  CompileBacklog, CompilerProcesses, CompileBlame
 //   Isolation             ->  Fleet, Outbox
 //   Fleet, Outbox, Blame  ->  none
-//   explain, status and presence (seeing.h, presence.h): functions over const views of the rooms
+//   explain, status and presence (introspection.h, presence.h): functions over const views of the rooms
 //
 // Input from clients is hostile: unknown, freed, foreign or mismatched handles spoil the results of
 // the operation that names them and nothing else. The work for one message grows with its size, not
@@ -40,11 +41,11 @@
 #include "gangway/controller/core/events.h"
 #include "gangway/controller/core/executables.h"
 #include "gangway/controller/core/fleet.h"
+#include "gangway/controller/core/introspection.h"
 #include "gangway/controller/core/isolation.h"
 #include "gangway/controller/core/nodes.h"
 #include "gangway/controller/core/outbox.h"
 #include "gangway/controller/core/presence.h"
-#include "gangway/controller/core/seeing.h"
 #include "gangway/controller/core/session.h"
 #include "gangway/controller/core/storages.h"
 #include "gangway/controller/core/transfers.h"
@@ -63,7 +64,7 @@ class Controller {
   void Step(Event event, Time now, Actions& actions);
   std::optional<Time> next_deadline() const;
 
-  void FillStatus(Time now, wire::StatusReply& reply) const;  // seeing.h
+  void FillStatus(Time now, wire::StatusReply& reply) const;  // introspection.h
   bool Explain(wire::WhyRequest& request, Time now, wire::WhyReply& reply) const;
   void FillTopology(wire::Topology& topology, const Owner& owner = {}) const;  // presence.h
   std::string AbsentWorkers(const Owner& owner = {}) const;

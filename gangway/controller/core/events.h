@@ -46,7 +46,8 @@ struct SchedulerDown {
 };
 struct CompilerUp {
   uint64_t process_id = 0;
-  uint32_t compiler = 0;  // below config.compiles.compilers, as those below
+  uint32_t compiler =
+      0;  // its number, below CompileLimits::compilers, here and in the events that follow
 };
 struct CompilerDown {
   uint32_t compiler = 0;
@@ -58,7 +59,7 @@ struct FromCompiler {
 struct CompileNotSent {  // the link to the compiler did not take the request
   uint64_t request = 0;
   wire::Failure failure;
-  bool link_ends = false;  // the request itself is not to blame; CompilerDown follows
+  bool link_ends = false;  // the request is not the cause, and CompilerDown follows
 };
 struct Drain {  // of a request that CheckDrain accepts
   wire::DrainRequest request;

@@ -33,7 +33,7 @@ struct Array {
 };
 
 // Shards that an operation names one by one. A device may have several.
-struct View {
+struct NamedShards {
   ArrayShapeRef shape;  // null: they differ
   std::vector<uint32_t> devices;
   std::vector<Run> runs;
@@ -66,17 +66,17 @@ class SessionArrays {
   void Close();  // drops all, in the order of their handles
 
   // Appends one shard of an array to the view: of the same type and shape as those before.
-  wire::FailureRef AddShard(uint64_t handle, uint32_t shard, View& view) const;
+  wire::FailureRef AddShard(uint64_t handle, uint32_t shard, NamedShards& view) const;
   // Appends the shards that a fetch wants, which may differ.
-  wire::FailureRef FindWanted(const wire::FetchOp& op, View& view) const;
+  wire::FailureRef FindWanted(const wire::FetchOp& op, NamedShards& view) const;
 
  private:
   static wire::FailureRef TakenFailure(uint64_t handle);  // its shards are freed
   void Unbind(uint64_t handle, bool takes);
   void Split(Array& array);
   wire::FailureRef Regroup(const wire::RegroupOp::Result& result, Array& array) const;
-  wire::FailureRef TakeReplica(uint64_t handle, View& view) const;
-  wire::FailureRef FindShard(uint64_t handle, uint32_t shard, View& view) const;
+  wire::FailureRef TakeReplica(uint64_t handle, NamedShards& view) const;
+  wire::FailureRef FindShard(uint64_t handle, uint32_t shard, NamedShards& view) const;
 
   Fleet& fleet_;
   Storages& storages_;

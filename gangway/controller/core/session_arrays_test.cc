@@ -157,7 +157,7 @@ TEST_F(SessionArraysTest, AFetchMayNameAShardTwiceAndArraysThatDiffer) {
     op.add_arrays(static_cast<uint64_t>(array));
     op.add_shards(static_cast<uint32_t>(shard));
   }
-  View view;
+  NamedShards view;
   EXPECT_EQ(arrays_.FindWanted(op, view), nullptr);
   EXPECT_THAT(view.devices, ElementsAre(1, 1, 4));
   EXPECT_EQ(view.runs.size(), 3u);

@@ -27,7 +27,7 @@ const Run& RunOf(const Array& array, uint32_t shard) {
   return *std::prev(after);
 }
 
-void AppendShard(const Array& source, uint32_t shard, View& view) {
+void AppendShard(const Array& source, uint32_t shard, NamedShards& view) {
   const Run& run = RunOf(source, shard);
   const uint32_t index = run.first + (shard - run.position);  // in the storage
   const auto position = static_cast<uint32_t>(view.devices.size());
@@ -54,7 +54,7 @@ void SessionArrays::OnRegroup(const wire::RegroupOp& op) {
 }
 
 wire::FailureRef SessionArrays::Regroup(const wire::RegroupOp::Result& result, Array& array) const {
-  View view;
+  NamedShards view;
   if (result.replica_of() != 0) {
     if (auto failure = TakeReplica(result.replica_of(), view)) return failure;
   } else if (result.shards().empty()) {
@@ -74,7 +74,7 @@ wire::FailureRef SessionArrays::Regroup(const wire::RegroupOp::Result& result, A
   return nullptr;
 }
 
-wire::FailureRef SessionArrays::AddShard(uint64_t handle, uint32_t shard, View& view) const {
+wire::FailureRef SessionArrays::AddShard(uint64_t handle, uint32_t shard, NamedShards& view) const {
   if (auto failure = FindShard(handle, shard, view)) return failure;
   const ArrayShapeRef& shape = Find(handle)->shape;
   if (view.shape == nullptr) {
@@ -85,7 +85,7 @@ wire::FailureRef SessionArrays::AddShard(uint64_t handle, uint32_t shard, View& 
   return nullptr;
 }
 
-wire::FailureRef SessionArrays::FindWanted(const wire::FetchOp& op, View& view) const {
+wire::FailureRef SessionArrays::FindWanted(const wire::FetchOp& op, NamedShards& view) const {
   if (op.arrays().empty() || op.arrays_size() != op.shards_size()) {
     return Refuse(absl::StrCat("a fetch lists ", op.arrays_size(), " arrays and ", op.shards_size(),
                                " shards: it needs an array for each shard, and at least one"));
@@ -95,7 +95,8 @@ wire::FailureRef SessionArrays::FindWanted(const wire::FetchOp& op, View& view) 
   return nullptr;
 }
 
-wire::FailureRef SessionArrays::FindShard(uint64_t handle, uint32_t shard, View& view) const {
+wire::FailureRef SessionArrays::FindShard(uint64_t handle, uint32_t shard,
+                                          NamedShards& view) const {
   const Array* source = Find(handle);
   if (source == nullptr || source->failure) return CheckUsable(handle);
   if (shard >= source->devices->size()) {
@@ -112,7 +113,7 @@ wire::FailureRef SessionArrays::FindShard(uint64_t handle, uint32_t shard, View&
 }
 
 // The first good shard. Without one: why the array is spoiled.
-wire::FailureRef SessionArrays::TakeReplica(uint64_t handle, View& view) const {
+wire::FailureRef SessionArrays::TakeReplica(uint64_t handle, NamedShards& view) const {
   const Array* source = Find(handle);
   if (source == nullptr || source->failure) return CheckUsable(handle);
   for (const Run& run : source->runs) {

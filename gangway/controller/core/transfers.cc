@@ -158,7 +158,7 @@ void Transfers::CopyOne(Session& session, const Array& source, uint64_t result,
 void Transfers::OnFetch(Session& session, const wire::FetchOp& op) {
   const SessionId id = session.info.id;
   wire::FailureRef failure = rooms_.nodes.CheckRoom(id);
-  View view;  // of shards that may differ in type and shape
+  NamedShards view;  // of shards that may differ in type and shape
   if (!failure) failure = session.arrays.FindWanted(op, view);
   if (failure) {
     rooms_.nodes.Refuse(id, failure);

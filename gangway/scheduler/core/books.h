@@ -47,7 +47,7 @@ class Books {
 
   // The first break of each session whose books broke since the last call. They are to be set right.
   std::map<SessionId, Break> TakeBroken() { return std::exchange(broken_, {}); }
-  void SetRight(SessionId session, Ledger::Books books) {
+  void SetRight(SessionId session, Ledger::DeviceBytes books) {
     ledger_.SetRight(session, std::move(books));
     freed_ = true;
   }

@@ -142,7 +142,7 @@ void DescribeUpload(const wire::Upload& upload, const IslandState& island,
 }
 
 // Shard i of the result comes from shard i of the source.
-void DescribeWays(const wire::Copy& copy, const Fleet& fleet, CopyPart& part) {
+void DescribeRoutes(const wire::Copy& copy, const Fleet& fleet, CopyPart& part) {
   const DeviceIds& from = copy.source_spec().devices();
   const DeviceIds& to = copy.spec().devices();
   for (int i = 0; i < std::min(from.size(), to.size()); ++i) {
@@ -173,7 +173,7 @@ void DescribeCopy(const wire::Copy& copy, const IslandState& island, Description
   description.results = sink;
   if (!sink->devices.empty())
     AddResult(StorageId(copy.storage()), copy.spec().shard_bytes(), description);
-  DescribeWays(copy, island.fleet, part);
+  DescribeRoutes(copy, island.fleet, part);
 }
 
 void DescribeFetch(const wire::Fetch& fetch, const IslandState& island, Description& description) {

@@ -29,12 +29,12 @@ struct IslandConfig {
   std::chrono::milliseconds memory_wait_max{30000};
   std::chrono::milliseconds worker_wait_max{20000};
   std::chrono::milliseconds upload_wait_max{60000};  // for the next byte of a released upload
-  // Of a member of a gang in a collective of Gangway's own, for another member:
+  // When a member of a gang has waited this long for another one in a collective of Gangway's own:
   std::chrono::milliseconds late_after{5000};          // the late members are logged
   std::chrono::milliseconds collective_limit{300000};  // the gang is aborted
-  // Of the work of ended sessions, first on a device: its worker is ended.
+  // When a launch that no session waits for has had a device this long, its worker is told to end.
   std::chrono::milliseconds orphan_limit{10000};
-  // In which the host callbacks of one session hold a device that others wait for: its gang is aborted.
+  // When the host callbacks of one session have held a device this long that others wait for, its gang is aborted.
   std::chrono::milliseconds callback_hold_max{120000};
 };
 
@@ -61,7 +61,7 @@ struct WorkerBeat {
   uint32_t worker = 0;
   Incarnation incarnation;
   wire::Heartbeat beat;
-  std::vector<Time> heard;  // as for Island::Explain
+  std::vector<Time> heard;  // by worker: when its last message arrived; Time() = never
 };
 struct Tick {};
 using Event = std::variant<FromController, WorkerUp, WorkerDown, FromWorker, WorkerBeat, Tick>;

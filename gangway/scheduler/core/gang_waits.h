@@ -82,7 +82,7 @@ class GangWaits {
     IslandDevice next = device;
     do {
       const auto wait = waits_.find(next);
-      // A longer way has come to a ring without this device, which was found when its own last wait came.
+      // A longer chain has come to a ring without this device, which was found when its own last wait came.
       if (wait == waits_.end() || ring.size() == waits_.size()) return {};
       ring.push_back(wait->second);
       next = wait->second.awaited;

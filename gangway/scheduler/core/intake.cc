@@ -64,7 +64,7 @@ void Island::OnEndSession(SessionId session, Time now) {
       absl::StrCat("session ", session, " has ended: the controller lost its client"),
       "Connect again."));
   for (Ordinal ordinal : unreleased) lifecycle_.FailUnreleased(ordinal, ended);
-  state_.holds.EndSession(session);
+  state_.callback_holds.EndSession(session);
   for (auto& [ordinal, node] : state_.nodes.all()) {
     if (node.session != session || !node.released()) continue;
     if (node.is_launch()) state_.orphans.Add(ordinal, now);

@@ -171,7 +171,7 @@ void Island::OnOrphans(Time now) {
 
 void Island::MendBooks() {
   for (const auto& [session, found] : state_.books.TakeBroken()) {
-    Ledger::Books books(state_.fleet.device_count(), 0);
+    Ledger::DeviceBytes books(state_.fleet.device_count(), 0);
     state_.storages.Count(session, books);
     state_.nodes.Count(session, books);
     state_.books.SetRight(session, std::move(books));

@@ -7,12 +7,12 @@
 
 #include "gangway/scheduler/core/admission.h"
 #include "gangway/scheduler/core/books.h"
+#include "gangway/scheduler/core/callback_holds.h"
 #include "gangway/scheduler/core/deadlocks.h"
 #include "gangway/scheduler/core/events.h"
 #include "gangway/scheduler/core/executables.h"
 #include "gangway/scheduler/core/fleet.h"
 #include "gangway/scheduler/core/held_back.h"
-#include "gangway/scheduler/core/holds.h"
 #include "gangway/scheduler/core/introductions.h"
 #include "gangway/scheduler/core/layouts.h"
 #include "gangway/scheduler/core/members.h"
@@ -44,7 +44,7 @@ struct IslandState {
   Admission admission{fleet, books, config.window};
   Deadlocks deadlocks{fleet, outbox};
   Orphans orphans{fleet.device_count(), config.orphan_limit};
-  Holds holds{config.callback_hold_max};
+  CallbackHolds callback_holds{config.callback_hold_max};
 };
 
 }  // namespace gangway::scheduler

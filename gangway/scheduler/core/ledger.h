@@ -22,7 +22,7 @@ namespace gangway::scheduler {
 
 class Ledger {
  public:
-  using Books = std::vector<uint64_t>;  // bytes by device
+  using DeviceBytes = std::vector<uint64_t>;  // bytes by device
 
   // `budget_bytes` per device, for all of them; 0 = no limit but their own.
   Ledger(size_t device_count, uint64_t budget_bytes)
@@ -100,7 +100,7 @@ class Ledger {
     return broken;
   }
 
-  void SetRight(SessionId session, Books books) {
+  void SetRight(SessionId session, DeviceBytes books) {
     sessions_.erase(session);
     const auto devices = static_cast<size_t>(
         std::ranges::count_if(books, [](uint64_t bytes) { return bytes != 0; }));
@@ -129,7 +129,7 @@ class Ledger {
 
  private:
   struct Account {
-    Books books;
+    DeviceBytes books;
     size_t devices = 0;  // on which it holds bytes; never 0
   };
 

@@ -28,7 +28,7 @@ const NodeState* Nodes::Find(Ordinal ordinal) const {
   return it == nodes_.end() ? nullptr : &it->second;
 }
 
-void Nodes::Count(SessionId session, Ledger::Books& books) const {
+void Nodes::Count(SessionId session, Ledger::DeviceBytes& books) const {
   for (const auto& [ordinal, node] : nodes_) {
     if (node.session != session || !node.admitted()) continue;
     for (IslandDevice device : node.devices())  // the consumed storages cover what donation saves

@@ -28,7 +28,7 @@ class Nodes {
   std::map<Ordinal, NodeState>& all() { return nodes_; }
   size_t size() const { return nodes_.size(); }
   // What the books must hold for the session's admitted nodes, besides what they write.
-  void Count(SessionId session, Ledger::Books& books) const;
+  void Count(SessionId session, Ledger::DeviceBytes& books) const;
   // The latest node that came; 0: none.
   Ordinal latest() const { return latest_; }
 

@@ -56,11 +56,11 @@ TEST(NodesTest, TheBooksHoldWhatAdmittedNodesTook) {
     node.alias_bytes = 8;
     node.stage = ordinal == 1 ? NodeStage::kAdmitted : NodeStage::kReady;
   }
-  Ledger::Books books(4, 0), others(4, 0);
+  Ledger::DeviceBytes books(4, 0), others(4, 0);
   nodes.Count(SessionId(7), books);
   nodes.Count(SessionId(8), others);
-  EXPECT_EQ(books, (Ledger::Books{32, 0, 32, 0}));
-  EXPECT_EQ(others, Ledger::Books(4, 0));
+  EXPECT_EQ(books, (Ledger::DeviceBytes{32, 0, 32, 0}));
+  EXPECT_EQ(others, Ledger::DeviceBytes(4, 0));
 }
 
 TEST(HeldBackTest, ReadersOfAStorageAreKnownUntilTheyGo) {

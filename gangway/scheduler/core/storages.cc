@@ -128,7 +128,7 @@ wire::FailureRef Storages::LostShard(const wire::ArrayRef& ref, const DeviceIds&
   return nullptr;
 }
 
-void Storages::Count(SessionId session, Ledger::Books& books) const {
+void Storages::Count(SessionId session, Ledger::DeviceBytes& books) const {
   for (const auto& [id, storage] : storages_) {
     if (storage.session != session) continue;
     for (size_t i = 0; i < storage.charged.size(); ++i) {

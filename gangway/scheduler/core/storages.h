@@ -73,7 +73,7 @@ class Storages {
   // The latest loss of a worker, which explains inputs that are not known; null: none was lost.
   const wire::FailureRef& last_loss() const { return last_loss_; }
   // What the books must hold for the session's storages.
-  void Count(SessionId session, Ledger::Books& books) const;
+  void Count(SessionId session, Ledger::DeviceBytes& books) const;
 
   // --- A node goes on ---
 

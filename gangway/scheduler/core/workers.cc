@@ -149,7 +149,7 @@ void Island::OnHeld(const WorkerBeat& event, Time now) {
     const NodeState* node = state_.nodes.Find(Ordinal(held.gang()));
     if (!device || node == nullptr || !node->is_launch() || node->failure) continue;
     if (!state_.members.IsOpenOn(*node, *device) || !OthersWait(state_, *node, *device)) continue;
-    if (state_.holds.Note(node->session, now)) EndHold(*node, *device, now);
+    if (state_.callback_holds.Note(node->session, now)) EndHold(*node, *device, now);
   }
 }
 

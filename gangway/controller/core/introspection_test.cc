@@ -1,4 +1,4 @@
-// Tests of seeing.h, through a whole controller.
+// Tests of introspection.h, through a whole controller.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,9 +12,9 @@ namespace {
 
 using ::testing::ElementsAre;
 
-using SeeingTest = ControllerTest;
+using IntrospectionTest = ControllerTest;
 
-TEST_F(SeeingTest, ExplainFindsTheGangThatMakesAnArrayAndTheCompilesThatWait) {
+TEST_F(IntrospectionTest, ExplainFindsTheGangThatMakesAnArrayAndTheCompilesThatWait) {
   const uint64_t ordinal = Upload(5, {0});
   wire::WhyRequest request;
   request.set_array(5);
@@ -39,7 +39,7 @@ TEST_F(SeeingTest, ExplainFindsTheGangThatMakesAnArrayAndTheCompilesThatWait) {
   EXPECT_THAT(reply.waits(0).workers(), ElementsAre("compiler"));
 }
 
-TEST_F(SeeingTest, ExplainFindsWhyAnArrayOrAGangWaitsForNothing) {
+TEST_F(IntrospectionTest, ExplainFindsWhyAnArrayOrAGangWaitsForNothing) {
   const uint64_t ordinal = Upload(5, {0});
   Done(0, ordinal, "it broke");
   wire::WhyRequest request;
@@ -58,7 +58,7 @@ TEST_F(SeeingTest, ExplainFindsWhyAnArrayOrAGangWaitsForNothing) {
   EXPECT_EQ(reply.findings(0).gang(), ordinal);
 }
 
-TEST_F(SeeingTest, ExplainSaysWhatIsUnknown) {
+TEST_F(IntrospectionTest, ExplainSaysWhatIsUnknown) {
   wire::WhyRequest session, gang, array;
   session.set_session(4711);
   gang.set_gang(4711);

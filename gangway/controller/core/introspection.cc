@@ -1,5 +1,5 @@
-// Implementation of seeing.h.
-#include "gangway/controller/core/seeing.h"
+// Implementation of introspection.h.
+#include "gangway/controller/core/introspection.h"
 
 namespace gangway::controller {
 namespace {

@@ -1,5 +1,5 @@
 // For how long orphans and host callbacks have held devices.
-#include "gangway/scheduler/core/holds.h"
+#include "gangway/scheduler/core/callback_holds.h"
 
 #include <gtest/gtest.h>
 
@@ -13,8 +13,8 @@ using std::chrono::milliseconds;
 
 Time At(int ms) { return kStart + milliseconds(ms); }
 
-TEST(HoldsTest, ASessionsTimeCountsOnce) {
-  Holds holds(milliseconds(1000));
+TEST(CallbackHoldsTest, ASessionsTimeCountsOnce) {
+  CallbackHolds holds(milliseconds(1000));
   EXPECT_FALSE(holds.Note(SessionId(1), At(0)));
   EXPECT_FALSE(holds.Note(SessionId(1), At(500)));
   EXPECT_FALSE(holds.Note(SessionId(1), At(500)));  // another device of the session
@@ -25,8 +25,8 @@ TEST(HoldsTest, ASessionsTimeCountsOnce) {
   EXPECT_FALSE(holds.Note(SessionId(1), At(1001)));
 }
 
-TEST(HoldsTest, TimeWithoutAHoldCountsAgainstIt) {
-  Holds holds(milliseconds(4000));
+TEST(CallbackHoldsTest, TimeWithoutAHoldCountsAgainstIt) {
+  CallbackHolds holds(milliseconds(4000));
   for (int ms = 0; ms <= 3000; ms += 500) EXPECT_FALSE(holds.Note(SessionId(1), At(ms)));
   EXPECT_FALSE(holds.Note(SessionId(1), At(5000)));  // 2 s without: 1 s is left
   EXPECT_FALSE(holds.Note(SessionId(1), At(6400)));

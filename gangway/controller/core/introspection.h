@@ -1,7 +1,7 @@
 // What the controller knows when a tool asks: its status, and whom an operation waits for. Functions over const views
 // of the rooms. Pure.
-#ifndef GANGWAY_CONTROLLER_CORE_SEEING_H_
-#define GANGWAY_CONTROLLER_CORE_SEEING_H_
+#ifndef GANGWAY_CONTROLLER_CORE_INTROSPECTION_H_
+#define GANGWAY_CONTROLLER_CORE_INTROSPECTION_H_
 
 #include <map>
 
@@ -38,4 +38,4 @@ bool Explain(const ControllerView& view, wire::WhyRequest& request, Time now,
 
 }  // namespace gangway::controller
 
-#endif  // GANGWAY_CONTROLLER_CORE_SEEING_H_
+#endif  // GANGWAY_CONTROLLER_CORE_INTROSPECTION_H_

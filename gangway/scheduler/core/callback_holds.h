@@ -1,7 +1,7 @@
 // For how long the host callbacks of each session have held devices that other sessions wait for. Pure data; not
 // thread-safe.
-#ifndef GANGWAY_SCHEDULER_CORE_HOLDS_H_
-#define GANGWAY_SCHEDULER_CORE_HOLDS_H_
+#ifndef GANGWAY_SCHEDULER_CORE_CALLBACK_HOLDS_H_
+#define GANGWAY_SCHEDULER_CORE_CALLBACK_HOLDS_H_
 
 #include <algorithm>
 #include <chrono>
@@ -13,9 +13,9 @@
 
 namespace gangway::scheduler {
 
-class Holds {
+class CallbackHolds {
  public:
-  explicit Holds(std::chrono::milliseconds limit) : limit_(limit) {}
+  explicit CallbackHolds(std::chrono::milliseconds limit) : limit_(limit) {}
 
   // A callback of the session holds a device at this time. Devices and workers tell of one session at different times,
   // and its time counts once. Time that passed without a hold counts against it. True: it has held for the limit.
@@ -43,4 +43,4 @@ class Holds {
 
 }  // namespace gangway::scheduler
 
-#endif  // GANGWAY_SCHEDULER_CORE_HOLDS_H_
+#endif  // GANGWAY_SCHEDULER_CORE_CALLBACK_HOLDS_H_
