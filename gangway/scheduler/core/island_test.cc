@@ -27,9 +27,10 @@ TEST_F(IslandTest, WorkersGetGangsInOneOrder_GS1) {
   Done(0, 1);
   Done(1, 1);
   EXPECT_THAT(TakeReleased(), ElementsAre(1, 1, 3, 3, 2, 2));
-  EXPECT_THAT(places_[1], ElementsAre(2, 2)) << "on both workers";
-  EXPECT_THAT(places_[3], ElementsAre(3, 3));
-  EXPECT_THAT(places_[2], ElementsAre(4, 4)) << "places are in the order of the releases";
+  EXPECT_THAT(order_positions_[1], ElementsAre(2, 2)) << "on both workers";
+  EXPECT_THAT(order_positions_[3], ElementsAre(3, 3));
+  EXPECT_THAT(order_positions_[2], ElementsAre(4, 4))
+      << "positions are in the order of the releases";
 }
 
 TEST_F(IslandTest, DisjointDevicesDoNotBlockEachOther_GS1) {

@@ -51,8 +51,8 @@ class IslandTest : public ::testing::Test {
     island_->Step(std::move(event), now_, actions_);
     for (const auto& [worker, item] : ByWorker(actions_)) {
       for (uint64_t ordinal : item.release().ordinals()) released_.push_back(ordinal);
-      for (int i = 0; i < item.release().places_size(); ++i)
-        places_[item.release().ordinals(i)].push_back(item.release().places(i));
+      for (int i = 0; i < item.release().order_positions_size(); ++i)
+        order_positions_[item.release().ordinals(i)].push_back(item.release().order_positions(i));
     }
     for (const wire::Report& report : actions_.to_controller) {
       if (report.has_done()) done_[report.done().ordinal()] = report.done().failure();
@@ -268,9 +268,9 @@ class IslandTest : public ::testing::Test {
   Time now_ = Time() + std::chrono::hours(1);
   std::unique_ptr<Island> island_;
   std::map<uint32_t, uint64_t> incarnations_;
-  Actions actions_;                      // of the last step
-  Ordinals released_;                    // one entry per worker that takes part
-  std::map<uint64_t, Ordinals> places_;  // in the order, by ordinal
+  Actions actions_;                               // of the last step
+  Ordinals released_;                             // one entry per worker that takes part
+  std::map<uint64_t, Ordinals> order_positions_;  // in the order, by ordinal
   std::map<uint64_t, wire::Failure> done_;
 };
 

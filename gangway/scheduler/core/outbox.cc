@@ -43,7 +43,7 @@ void Outbox::SendRelease(const std::vector<uint32_t>& workers, Ordinal ordinal,
   }
   if (item == nullptr) return;  // none of them is up
   item->mutable_release()->add_ordinals(ordinal.number());
-  item->mutable_release()->add_places(position.number());
+  item->mutable_release()->add_order_positions(position.number());
 }
 
 // A worker frees the storages of an item before its shards.

@@ -34,7 +34,7 @@ TEST(OutboxTest, ConsecutiveReleasesForTheSameWorkersShareAnItem) {
   const auto first = ItemsFor(0, actions, IsRelease), second = ItemsFor(1, actions, IsRelease);
   ASSERT_EQ(first.size(), 4u);
   EXPECT_EQ(ordinals(first[0]), (std::vector<uint64_t>{5, 6}));
-  EXPECT_EQ(first[0].release().places(1), 2u);
+  EXPECT_EQ(first[0].release().order_positions(1), 2u);
   EXPECT_EQ(ordinals(first[1]), (std::vector<uint64_t>{7, 8}));
   EXPECT_EQ(ordinals(first[2]), (std::vector<uint64_t>{9}));
   EXPECT_EQ(ordinals(first[3]), (std::vector<uint64_t>{10}));

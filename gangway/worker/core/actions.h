@@ -204,20 +204,20 @@ struct PrepareFetch {
 struct Run {
   Ordinal ordinal;
   Held<NodeTask> held;
-  uint64_t place = 0;  // in the island's order of releases
+  OrderPosition order_position;
 };
 
-// A prepared node will never run, or has ended. `place`: as in Run; 0: it was not released.
+// A prepared node will never run, or has ended. `order_position` is 0 if it was not released.
 struct Discard {
   Ordinal ordinal;
   Held<NodeTask> held;
-  uint64_t place = 0;
+  OrderPosition order_position;
 };
 
-// No node runs here at this place in the island's order: it was released, and this worker does not have it, or could
+// No node runs here at this position in the island's order: it was released, and this worker does not have it, or could
 // not prepare it.
-struct SkipPlace {
-  uint64_t place = 0;
+struct SkipPosition {
+  OrderPosition order_position;
 };
 
 // Create the buffers of a released upload whose bytes are all staged. Ends with NodeEnded.
@@ -305,7 +305,7 @@ struct Complain {
 
 using Action =
     std::variant<CreateStorage, PrepareLaunch, PrepareCopy, NamePeers, CancelTransfers,
-                 CancelLaunch, KnowMember, PrepareFetch, Run, Discard, SkipPlace, FillUpload,
+                 CancelLaunch, KnowMember, PrepareFetch, Run, Discard, SkipPosition, FillUpload,
                  DropUpload, PoisonStorage, FailFetch, DropStorage, DropShards, LoadExecutable,
                  UnloadExecutable, EndStreams, ReportUsage, SendReports, Complain>;
 

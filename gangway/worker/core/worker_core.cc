@@ -40,7 +40,9 @@ void WorkerCore::On(ItemArrived& event) {
     case wire::IslandItem::kRelease:
       for (int i = 0; i < item.release().ordinals_size(); ++i) {
         Release(Ordinal(item.release().ordinals(i)),
-                i < item.release().places_size() ? item.release().places(i) : 0);
+                OrderPosition(i < item.release().order_positions_size()
+                                  ? item.release().order_positions(i)
+                                  : 0));
       }
       return;
     case wire::IslandItem::kCancel:
@@ -255,10 +257,10 @@ void WorkerCore::On(Stopping& event) {
   }
 }
 
-void WorkerCore::Release(Ordinal ordinal, uint64_t place) {
+void WorkerCore::Release(Ordinal ordinal, OrderPosition position) {
   auto entry = nodes_.find(ordinal);
   if (entry == nodes_.end()) {
-    Emit(SkipPlace{place});
+    Emit(SkipPosition{position});
     return Report(ordinal,
                   Fail(absl::StatusCode::kDataLoss,
                        "A node was released that this worker does not have; the worker was "
@@ -268,7 +270,7 @@ void WorkerCore::Release(Ordinal ordinal, uint64_t place) {
   Node& node = entry->second;
   if (node.released) return Emit(Complain{absl::StrCat("Node ", ordinal, " was released twice")});
   node.released = true;
-  node.place = place;
+  node.order_position = position;
   if (std::optional<wire::Failure> failure = FailureBefore(ordinal, node))
     return Finish(ordinal, std::move(failure));
   RunNode(ordinal, node);
@@ -283,7 +285,7 @@ void WorkerCore::RunNode(Ordinal ordinal, Node& node) {
   }
   if (node.prepared) {
     if (!node.sources.empty()) NameSenders(ordinal, node);
-    return Emit(Run{ordinal, node.held, node.place});
+    return Emit(Run{ordinal, node.held, node.order_position});
   }
   Finish(ordinal, std::nullopt);  // no part of it is on this worker
 }
@@ -456,9 +458,9 @@ void WorkerCore::Finish(Ordinal ordinal, std::optional<wire::Failure> failure) {
   Node node = std::move(entry->second);
   nodes_.erase(entry);
   if (node.prepared) {
-    Emit(Discard{ordinal, node.held, node.place});
+    Emit(Discard{ordinal, node.held, node.order_position});
   } else if (node.released && !node.ended && node.kind == Node::Kind::kLaunch) {
-    Emit(SkipPlace{node.place});
+    Emit(SkipPosition{node.order_position});
   }
   for (StorageId output : node.outputs) Settle(output, failure);
   if (failure && !node.fetch_shards.empty())

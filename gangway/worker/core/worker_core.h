@@ -101,7 +101,7 @@ class WorkerCore {
     enum class Kind { kLaunch, kUpload, kCopy, kFetch };
     Kind kind = Kind::kLaunch;
     bool released = false;
-    uint64_t place = 0;     // in the island's order of releases
+    OrderPosition order_position;
     bool prepared = false;  // the service holds a task for it, or fills its upload
     Held<NodeTask> held;
     bool ended = false;  // that task has ended
@@ -162,7 +162,7 @@ class WorkerCore {
   // The epoch of a word about other workers. False: it is an earlier one.
   bool BeginEpoch(uint64_t epoch);
   void Load(wire::Load& load);
-  void Release(Ordinal ordinal, uint64_t place);
+  void Release(Ordinal ordinal, OrderPosition position);
   void Cancel(Ordinal ordinal, const wire::Failure& failure);
   void CancelReleased(Ordinal ordinal, Node& node, const wire::Failure& failure);
   void Free(StorageId storage);

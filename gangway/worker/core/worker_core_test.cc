@@ -231,10 +231,10 @@ TEST_F(WorkerCoreTest, ALaunchThatHasRunSkipsNoPlace) {
   Launch(2, {Ref(100)}, 202);
   Release({1, 2});
   std::vector<Action> actions = Ended(1);
-  EXPECT_THAT(All<SkipPlace>(actions), IsEmpty());
+  EXPECT_THAT(All<SkipPosition>(actions), IsEmpty());
   EXPECT_THAT(All<Discard>(actions), IsEmpty());
   actions = Ended(2, Broken("the root cause"));
-  EXPECT_THAT(All<SkipPlace>(actions), IsEmpty());
+  EXPECT_THAT(All<SkipPosition>(actions), IsEmpty());
   EXPECT_EQ(core_.counts().nodes, 0u);
 }
 

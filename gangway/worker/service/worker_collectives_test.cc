@@ -154,10 +154,10 @@ class WorkerCollectivesTest : public WorkerHarness {
     return nullptr;
   }
 
-  void ReleaseAt(uint64_t ordinal, uint64_t place) {
+  void ReleaseAt(uint64_t ordinal, uint64_t position) {
     wire::IslandItem item;
     item.mutable_release()->add_ordinals(ordinal);
-    item.mutable_release()->add_places(place);
+    item.mutable_release()->add_order_positions(position);
     Item(item);
   }
 

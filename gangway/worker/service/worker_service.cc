@@ -334,7 +334,7 @@ void WorkerService::Do(PrepareFetch& action) {
 void WorkerService::Do(Run& action) {
   const std::shared_ptr<NodeTask> task = action.held.get();
   if (task == nullptr) return;
-  task->SetPlace(action.place);
+  task->SetOrderPosition(action.order_position);
   short_launches_.BeginRound(loop_->round());
   *loop_runs_since_ = Clock::now().time_since_epoch().count();
   const bool has_run = task->RunHere(short_launches_);
@@ -344,10 +344,11 @@ void WorkerService::Do(Run& action) {
 
 void WorkerService::Do(Discard& action) {
   const std::shared_ptr<NodeTask> task = action.held.Take();
-  if (task != nullptr && action.place != 0) task->Skip(action.place);
+  if (task != nullptr && action.order_position != OrderPosition())
+    task->Skip(action.order_position);
 }
 
-void WorkerService::Do(SkipPlace& action) { peers_.Skip(action.place); }
+void WorkerService::Do(SkipPosition& action) { peers_.Skip(action.order_position); }
 
 void WorkerService::Do(FillUpload& action) {
   std::shared_ptr<HeldShards> storage = action.held.get();

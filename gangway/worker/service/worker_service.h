@@ -136,7 +136,7 @@ class WorkerService {
   void Do(PrepareFetch& action);
   void Do(Run& action);
   void Do(Discard& action);
-  void Do(SkipPlace& action);
+  void Do(SkipPosition& action);
   void Do(FillUpload& action);
   void Do(DropUpload& action);
   void Do(PoisonStorage& action);

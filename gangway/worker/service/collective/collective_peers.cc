@@ -236,9 +236,9 @@ std::shared_ptr<PromisedPlaces> CollectivePeers::PlacesOf(std::span<const Device
   });
 }
 
-void CollectivePeers::Skip(uint64_t place) {
+void CollectivePeers::Skip(OrderPosition position) {
   MutexLock lock(mutex_);
-  collective::LocalDevice::Skip(devices_, place);
+  collective::LocalDevice::Skip(devices_, position.number());
 }
 
 void CollectivePeers::Close() { streams_.Close(); }

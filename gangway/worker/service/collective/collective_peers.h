@@ -79,8 +79,8 @@ class CollectivePeers {
   // Changes when a member does: then PlacesOf gives others.
   uint64_t version() const { return version_; }
 
-  // No gang runs on this worker at this place in the island's order.
-  void Skip(uint64_t place) GANGWAY_EXCLUDES(mutex_);
+  // No gang runs on this worker at this position in the island's order.
+  void Skip(OrderPosition position) GANGWAY_EXCLUDES(mutex_);
 
   // This worker's devices. Null before Begin has succeeded.
   std::shared_ptr<collective::LocalDevice> local(int device) const GANGWAY_EXCLUDES(mutex_);

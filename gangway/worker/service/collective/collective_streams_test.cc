@@ -163,21 +163,21 @@ class Side {
   int broken() const { return broken_; }
   int accepted() const { return accepted_; }
 
-  // A gang of this side's device and the one of `other`, at this place.
-  absl::StatusOr<std::shared_ptr<Launch>> Begin(uint32_t other, uint64_t place) {
+  // A gang of this side's device and the one of `other`, at this position in the order.
+  absl::StatusOr<std::shared_ptr<Launch>> Begin(uint32_t other, uint64_t order) {
     auto peer = Peer(other);
     if (!peer.ok()) return peer.status();
     auto self = std::make_shared<collective::Peer>("self", index_, arena_);
     std::vector<collective::PeerDevice> places = {{self, 0}, {*peer, 0}};
     if (index_ > other) std::swap(places[0], places[1]);
-    device_->Enter(place);
+    device_->Enter(order);
     return Launch::Begin(AllReduce(2),
                          std::make_shared<const collective::PeerDevices>(std::move(places)),
-                         {.order = place, .ordinal = place}, std::chrono::seconds(30));
+                         {.order = order, .ordinal = order}, std::chrono::seconds(30));
   }
-  void EndWithout(uint64_t place, LocalDevice::Ending ending) {
-    device_->Enter(place);
-    device_->Leave(place, ending);
+  void EndWithout(uint64_t order, LocalDevice::Ending ending) {
+    device_->Enter(order);
+    device_->Leave(order, ending);
   }
   // The sum, or why not.
   absl::StatusOr<float> Run(const std::shared_ptr<Launch>& launch, float value, int rounds = 1) {
@@ -229,17 +229,17 @@ class Side {
 class CollectiveStreamsTest : public ::testing::Test {
  protected:
   // Both members of a gang, at once.
-  std::vector<absl::StatusOr<float>> RunBoth(Side& a, Side& b, uint64_t place, int rounds = 1) {
+  std::vector<absl::StatusOr<float>> RunBoth(Side& a, Side& b, uint64_t order, int rounds = 1) {
     std::vector<absl::StatusOr<float>> sums(2, absl::UnknownError("not run"));
-    auto first = a.Begin(1, place), second = b.Begin(0, place);
+    auto first = a.Begin(1, order), second = b.Begin(0, order);
     if (!first.ok() || !second.ok()) return {first.status(), second.status()};
     Thread other("other", [&] { sums[1] = b.Run(*second, 2, rounds); });
     sums[0] = a.Run(*first, 1, rounds);
     other.Join();
     return sums;
   }
-  void ExpectSum(Side& a, Side& b, uint64_t place, int rounds = 1) {
-    for (const auto& sum : RunBoth(a, b, place, rounds)) {
+  void ExpectSum(Side& a, Side& b, uint64_t order, int rounds = 1) {
+    for (const auto& sum : RunBoth(a, b, order, rounds)) {
       ASSERT_TRUE(sum.ok()) << sum.status();
       EXPECT_EQ(*sum, 3.0f * static_cast<float>(1 << (rounds - 1)));
     }
@@ -279,7 +279,7 @@ TEST_F(CollectiveStreamsTest, CarryCollectivesInBothDirections) {
   a.Ask(1);
   EXPECT_TRUE(Until([&] { return b.accepted() > 0; }));  // before b knows of it
   b.Open(0);
-  for (uint64_t place = 1; place < 20; ++place) ExpectSum(a, b, place);
+  for (uint64_t order = 1; order < 20; ++order) ExpectSum(a, b, order);
   ExpectSum(a, b, 20, 20);
   EXPECT_EQ(a.broken() + b.broken(), 0);
 }
@@ -317,19 +317,19 @@ TEST_F(CollectiveStreamsTest, FailTheLaunchesOfABrokenWayByNameAndOpenItAgain_ER
   a.Open(1);
   b.Open(0);
   ExpectSum(a, b, 1);
-  for (uint64_t place = 2; place < 8; place += 2) {
-    auto waits = a.Begin(1, place);
+  for (uint64_t order = 2; order < 8; order += 2) {
+    auto waits = a.Begin(1, order);
     ASSERT_TRUE(waits.ok());
     const auto begun = Clock::now();
     absl::StatusOr<float> ended = absl::UnknownError("not ended");
     Thread member("member", [&] { ended = a.Run(*waits, 1); });
-    (place % 4 == 2 ? a : b).CutIncoming();
+    (order % 4 == 2 ? a : b).CutIncoming();
     member.Join();
     EXPECT_LT(Clock::now() - begun, std::chrono::seconds(1));
     EXPECT_TRUE(absl::IsDataLoss(ended.status())) << ended.status();
     EXPECT_EQ(wire::ToFailure(ended.status()).worker(), "island0/worker1");
     EXPECT_TRUE(Until([&] { return a.broken() > 0 && b.broken() > 0; }));
-    ExpectSum(a, b, place + 1, 5);
+    ExpectSum(a, b, order + 1, 5);
   }
 }
 
@@ -433,7 +433,7 @@ TEST_F(CollectiveStreamsTest, OpenAWayThatWasGivenUpWhenTheMemberComes) {
   b.Open(0);
   ASSERT_TRUE(b.Peer(0).ok());
   EXPECT_TRUE(Until([&] { return a.broken() == 2; })) << "launches ask for the way again";
-  for (uint64_t place = 1; place < 4; ++place) ExpectSum(a, b, place);
+  for (uint64_t order = 1; order < 4; ++order) ExpectSum(a, b, order);
 }
 
 // The answer to a Hello that was not sent, while the connection is still being opened.

@@ -11,7 +11,7 @@ namespace {
 
 void Describe(const collective::Awaited& awaited, wire::Deed& deed) {
   deed.set_read(awaited.deed == collective::Deed::kRead);
-  deed.set_place(awaited.key.gang);
+  deed.set_order_position(awaited.key.gang);
   deed.set_number(awaited.key.number);
   deed.set_round(awaited.key.round);
   deed.set_part(awaited.key.part);
@@ -20,7 +20,7 @@ void Describe(const collective::Awaited& awaited, wire::Deed& deed) {
 
 collective::Awaited Parse(const wire::Deed& deed) {
   return {.deed = deed.read() ? collective::Deed::kRead : collective::Deed::kWritten,
-          .key = {.gang = deed.place(),
+          .key = {.gang = deed.order_position(),
                   .number = deed.number(),
                   .round = deed.round(),
                   .part = deed.part()},

@@ -77,7 +77,7 @@ LaunchTask::LaunchTask(std::shared_ptr<const TaskEnvironment> environment,
 void LaunchTask::Enqueue() {
   auto self = std::static_pointer_cast<LaunchTask>(shared_from_this());
   for (const auto& device : collectives_.devices)
-    if (device != nullptr) device->Enter(place_);
+    if (device != nullptr) device->Enter(order_position_.number());
   if (has_own_collectives()) environment().running->Add(ordinal(), self);
   if (takes_turn()) environment().arrivals->Add(ordinal(), positions_.size());
   for (Position& position : positions_) {
@@ -167,8 +167,8 @@ absl::Status LaunchTask::Execute(Position& position) {
     return absl::DeadlineExceededError(
         "No earlier program on this device ended in time to start another one.");
   }
-  const uint32_t place = DeviceIdOf(position.device).number();
-  Trace(TraceKind::kExecuteBegin, place, {}, ordinal());
+  const uint32_t device_id = DeviceIdOf(position.device).number();
+  Trace(TraceKind::kExecuteBegin, device_id, {}, ordinal());
   auto self = std::static_pointer_cast<LaunchTask>(shared_from_this());
   Member* member = members_.empty() ? nullptr : &members_[IndexOf(position)];
   if (member != nullptr) member->begun_before = executes->begun() - 1;
@@ -181,20 +181,20 @@ absl::Status LaunchTask::Execute(Position& position) {
   if (calls_host()) late = MakeLate(position, contents, arguments);
   NoteCall(position);
   const Clock::time_point begun = Clock::now();
-  auto outputs = executable->ExecuteOn(position.device, arguments, options,
-                                       Owed([self, place, member, &position](absl::Status status) {
-                                         Trace(TraceKind::kExecuteEnd, place, {}, self->ordinal());
-                                         if (member != nullptr)
-                                           member->begun_before = Member::kOutside;
-                                         self->OnExecuted(position, status);
-                                       }));
+  auto outputs =
+      executable->ExecuteOn(position.device, arguments, options,
+                            Owed([self, device_id, member, &position](absl::Status status) {
+                              Trace(TraceKind::kExecuteEnd, device_id, {}, self->ordinal());
+                              if (member != nullptr) member->begun_before = Member::kOutside;
+                              self->OnExecuted(position, status);
+                            }));
   NoteReturn(position);
   if (executed_[IndexOf(position)]) executable_->time().Note(Clock::now() - begun);
   if (!outputs.ok()) {
     if (member != nullptr) member->begun_before = Member::kOutside;
     executes->End();  // a rejected execute runs no callback
     EndCalls(position);
-    Trace(TraceKind::kExecuteEnd, place, {}, ordinal());
+    Trace(TraceKind::kExecuteEnd, device_id, {}, ordinal());
     return outputs.status();
   }
   if (late) FillLate(*std::move(late));
@@ -324,9 +324,10 @@ absl::StatusOr<std::shared_ptr<collective::Launch>> LaunchTask::CollectiveLaunch
                                                      [this] { return Unwanted(); }));
   MutexLock lock(launch_mutex_);
   if (launch_ == nullptr) {
-    launch_ = collective::Launch::Begin(executable_->plan(), std::move(places),
-                                        {.order = place_, .ordinal = ordinal().number()},
-                                        environment().wait_limit);
+    launch_ = collective::Launch::Begin(
+        executable_->plan(), std::move(places),
+        {.order = order_position_.number(), .ordinal = ordinal().number()},
+        environment().wait_limit);
   }
   // A failure that came before the launch was made did not abort it.
   if (std::optional<wire::Failure> failed = failure()) launch_->Abort(wire::ToStatus(*failed));
@@ -357,7 +358,7 @@ void LaunchTask::LeaveCollectives(const Position& position, const absl::Status& 
     ending = executable_->plan()->may_diverge() ? Ending::kUnread : Ending::kComplete;
   collective::SetMember(static_cast<int32_t>(launch_id_), position.device, nullptr);
   const auto& device = collectives_.devices[IndexOf(position)];
-  if (device != nullptr) device->Leave(place_, ending);
+  if (device != nullptr) device->Leave(order_position_.number(), ending);
 }
 
 void LaunchTask::MoveArguments(const Position& position) {
@@ -372,8 +373,8 @@ void LaunchTask::MoveArguments(const Position& position) {
     if (!donated_[k]) MoveToHeap(environment(), position.arguments[k], places, ordinal());
 }
 
-void LaunchTask::Skip(uint64_t place) const {
-  collective::LocalDevice::Skip(collectives_.devices, place);
+void LaunchTask::Skip(OrderPosition position) const {
+  collective::LocalDevice::Skip(collectives_.devices, position.number());
 }
 
 // The runtime says of an aborted collective only that a handler has failed, with its text.

@@ -47,8 +47,8 @@ class LaunchTask final : public NodeTask, public WatchedGang, public RunningGang
   void Enqueue() override;
   bool RunHere(ShortLaunches& launches) override;
   // Both matter to a gang whose collectives are Gangway's own: all workers run these in one order.
-  void SetPlace(uint64_t place) override { place_ = place; }
-  void Skip(uint64_t place) const override;
+  void SetOrderPosition(OrderPosition position) override { order_position_ = position; }
+  void Skip(OrderPosition position) const override;
   // Fails the gang, and ends the waits of its members for others, if its collectives are Gangway's own, and for its
   // client.
   void Cancel(const wire::Failure& failure) override GANGWAY_EXCLUDES(launch_mutex_);
@@ -176,7 +176,7 @@ class LaunchTask final : public NodeTask, public WatchedGang, public RunningGang
   std::vector<Late> late_ GANGWAY_GUARDED_BY(late_mutex_);  // by position, if IsLate()
   const Collectives collectives_;
   std::vector<Progress> progress_;  // by position; of a gang with collectives of Gangway's own
-  uint64_t place_ = 0;
+  OrderPosition order_position_;
   std::atomic<bool> is_told_ = false;  // whether the scheduler has been told of the failure
   Mutex launch_mutex_;
   std::shared_ptr<collective::Launch> launch_ GANGWAY_GUARDED_BY(launch_mutex_);

@@ -74,9 +74,9 @@ class NodeTask : public std::enable_shared_from_this<NodeTask> {
   // Called once, on the event loop, in the order of the releases.
   virtual void Enqueue() = 0;
   // Before Enqueue and RunHere: where its release comes in the island's order.
-  virtual void SetPlace(uint64_t /*place*/) {}
+  virtual void SetOrderPosition(OrderPosition /*position*/) {}
   // It will not run here: its release came there.
-  virtual void Skip(uint64_t /*place*/) const {}
+  virtual void Skip(OrderPosition /*position*/) const {}
   // Before Enqueue: the workers that send what it receives.
   virtual void NamePeers(std::vector<WorkerRef>&& /*workers*/) {}
   // After Enqueue: ends what it waits for in other processes. On the event loop.
