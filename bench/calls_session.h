@@ -104,12 +104,12 @@ class Session {
     const ArrayHandle array = client_.NewArrayHandle();
     ArraySpec spec{.element_type = kF32, .devices = devices_, .shard_bytes = each * sizeof(float)};
     if (each > 1) spec.shard_dims = {static_cast<int64_t>(each)};
-    const uint64_t upload = client_.Upload(array, spec);
-    for (uint32_t shard = 0; shard < devices_.size(); ++shard) {
-      const auto bytes = std::make_shared<std::string>(
-          reinterpret_cast<const char*>(&values[shard * each]), each * sizeof(float));
-      client_.Push(upload, shard, *bytes, [bytes] {});
+    std::vector<std::string_view> shards;
+    for (size_t shard = 0; shard < devices_.size(); ++shard) {
+      shards.emplace_back(reinterpret_cast<const char*>(&values[shard * each]),
+                          each * sizeof(float));
     }
+    client_.Put(array, spec, shards);
     return array;
   }
 

@@ -8,11 +8,13 @@
 // HOST:PORT TOKEN TLS_FOLDER.
 #include <gangway/connect.h>
 
+#include <array>
 #include <chrono>
 #include <cstdlib>
 #include <iostream>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace {
@@ -61,15 +63,14 @@ class Answer {
 
 gangway::ArrayHandle Put(gangway::Client& client, const std::vector<float>& values) {
   const gangway::ArrayHandle array = client.NewArrayHandle();
-  const uint64_t upload = client.Upload(array, {.element_type = kF32,
-                                                .shard_dims = {3},
-                                                .devices = {0, 1},
-                                                .shard_bytes = 3 * sizeof(float)});
-  for (uint32_t shard = 0; shard < 2; ++shard) {
-    const auto bytes = std::make_shared<std::string>(
-        reinterpret_cast<const char*>(values.data() + size_t{3} * shard), 3 * sizeof(float));
-    client.Push(upload, shard, *bytes, [bytes] {});
-  }
+  const auto* const bytes = reinterpret_cast<const char*>(values.data());
+  constexpr size_t kShardBytes = 3 * sizeof(float);
+  const std::array<std::string_view, 2> shards = {
+      std::string_view(bytes, kShardBytes), std::string_view(bytes + kShardBytes, kShardBytes)};
+  client.Put(
+      array,
+      {.element_type = kF32, .shard_dims = {3}, .devices = {0, 1}, .shard_bytes = kShardBytes},
+      shards);
   return array;
 }
 

@@ -289,6 +289,13 @@ void ClientImpl::DropExecutables(std::span<const ExecutableHandle> executables) 
   handles_.DropExecutables(executables);
 }
 
+void ClientImpl::Put(ArrayHandle array, const ArraySpec& spec,
+                     std::span<const std::string_view> shards, StatusCallback ended) {
+  if (origin_.is_elsewhere()) [[unlikely]]
+    return ended ? ended(Origin::Elsewhere()) : void();
+  uploads_.Put(array, spec, shards, std::move(ended));
+}
+
 uint64_t ClientImpl::Upload(ArrayHandle array, const ArraySpec& spec, StatusCallback ended) {
   if (origin_.is_elsewhere()) [[unlikely]]
     return ended ? (ended(Origin::Elsewhere()), 0) : 0;

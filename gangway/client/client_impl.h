@@ -55,6 +55,8 @@ class ClientImpl final : public Client {
   void DropExecutables(std::span<const ExecutableHandle> executables) override;
   bool reports_ends() const override { return options_.reports_ends; }
   uint64_t losses() const override { return losses_.load(std::memory_order_relaxed); }
+  void Put(ArrayHandle array, const ArraySpec& spec, std::span<const std::string_view> shards,
+           StatusCallback ended) override;
   uint64_t Upload(ArrayHandle array, const ArraySpec& spec, StatusCallback ended) override;
   void Push(uint64_t upload, uint32_t shard, std::string_view data,
             std::function<void()> released) override;

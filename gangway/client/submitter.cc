@@ -13,6 +13,7 @@ constexpr int kSendRounds = 4;
 // Callers may send this many operations at once, and one more in each interval.
 constexpr int kSendsAtOnce = 4;
 constexpr std::chrono::microseconds kSendInterval{100};
+constexpr std::chrono::microseconds kLaterInterval{1000};
 constexpr int kBurstOps = 256;  // of which a burst is sent without waiting for the interval's end
 // Unsent programs and operations: more than the controller accepts of one session's programs.
 constexpr size_t kWaitingBytesMax = size_t{2} << 30;
@@ -56,11 +57,15 @@ absl::Status Submitter::Refuse(StatusCallback ended) {
 }
 
 wire::Op* Submitter::NewOp(uint64_t nodes, StatusCallback ended) {
-  NoteEnds(nodes, std::move(ended));
+  CountNodes(nodes, std::move(ended));
   if (batches_.empty() || batches_.back().session_batch().ops_size() >= kBatchOps)
     batches_.emplace_back();
-  submitted_.fetch_add(nodes, std::memory_order_relaxed);
   return batches_.back().mutable_session_batch()->add_ops();
+}
+
+void Submitter::CountNodes(uint64_t nodes, StatusCallback ended) {
+  NoteEnds(nodes, std::move(ended));
+  submitted_.fetch_add(nodes, std::memory_order_relaxed);
 }
 
 // Where the controller tells of the ends late, those of calls that nothing waits for are not known.
@@ -93,10 +98,12 @@ void Submitter::SendOrWake(Urgency urgency) {
     MutexLock lock(mutex_);
     if (batches_.empty()) return;
     if (sending_ || !link_ || link_->queued_bytes() > 0) return WakeLocked();
-    if (urgency == Urgency::kBatched && IsBurst()) {
+    const bool may_wait_on = urgency == Urgency::kLater && flush_at_.has_value();
+    if (urgency != Urgency::kAtOnce && (may_wait_on || IsBurst())) {
       const bool is_full =
           batches_.size() > 1 || batches_.back().session_batch().ops_size() >= kBurstOps;
-      return is_full ? WakeLocked() : FlushSoonLocked();
+      if (is_full) return WakeLocked();
+      return FlushWithinLocked(urgency == Urgency::kLater ? kLaterInterval : kSendInterval);
     }
   }
   SendBatches();
@@ -185,20 +192,23 @@ void Submitter::OnWritable() {
 
 bool Submitter::HoldsBurst() const {
   MutexLock lock(mutex_);
-  return flush_soon_;
+  return flush_at_.has_value();
 }
 
 void Submitter::FlushSoon() {
   MutexLock lock(mutex_);
-  FlushSoonLocked();
+  FlushWithinLocked(kSendInterval);
 }
 
-void Submitter::FlushSoonLocked() {
-  if (flush_posted_ || std::exchange(flush_soon_, true)) return;
-  options_.loop->PostAt(Clock::now() + kSendInterval, [this] {
+void Submitter::FlushWithinLocked(std::chrono::microseconds interval) {
+  const Clock::time_point at = Clock::now() + interval;
+  if (flush_posted_ || (flush_at_ && *flush_at_ <= at)) return;
+  flush_at_ = at;
+  options_.loop->PostAt(at, [this, at] {
     {
       MutexLock lock(mutex_);
-      flush_soon_ = false;
+      if (flush_at_ != at) return;  // another timer was to flush before
+      flush_at_.reset();
     }
     Flush();
   });

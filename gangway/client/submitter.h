@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -48,7 +49,8 @@ class Submitter {
     // The link took a frame no longer, so frames are lost. On the loop.
     std::function<void(const absl::Status& why)> on_failed;
   };
-  enum class Urgency { kBatched, kAtOnce };
+  // kLater: of a burst, it may wait longer, since nothing is done with it alone.
+  enum class Urgency { kLater, kBatched, kAtOnce };
 
   // Declared before the lock under which an operation is appended, it sends the operation after that lock is released,
   // on the caller's thread (a link's Send never blocks). This saves each call a thread handoff.
@@ -85,6 +87,22 @@ class Submitter {
     MutexLock lock(mutex_);
     if (!lost_.ok()) return Refuse(std::move(ended));
     fill(*NewOp(nodes, std::move(ended)));
+    return absl::OkStatus();
+  }
+
+  // Likewise, but lets `join` add the nodes to the last operation, if no frame has taken that yet; if `join` returns
+  // false, or there is none, `fill` makes an operation.
+  template <typename Join, typename Fill>
+  absl::Status JoinOrAppend(uint64_t nodes, StatusCallback ended, Join join, Fill fill)
+      GANGWAY_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    if (!lost_.ok()) return Refuse(std::move(ended));
+    wire::Op* const last = LastOp();
+    if (last == nullptr || !join(*last)) {
+      fill(*NewOp(nodes, std::move(ended)));
+    } else {
+      CountNodes(nodes, std::move(ended));
+    }
     return absl::OkStatus();
   }
 
@@ -135,11 +153,12 @@ class Submitter {
   absl::Status Refuse(StatusCallback ended) GANGWAY_REQUIRES(mutex_);
   wire::Op* NewOp(uint64_t nodes, StatusCallback ended) GANGWAY_REQUIRES(mutex_);
   wire::Op* LastOp() GANGWAY_REQUIRES(mutex_);  // that no frame has taken yet; null: none
+  void CountNodes(uint64_t nodes, StatusCallback ended) GANGWAY_REQUIRES(mutex_);
   void NoteEnds(uint64_t nodes, StatusCallback ended) GANGWAY_REQUIRES(mutex_);
   void DeferLocked(std::function<void()> task) GANGWAY_REQUIRES(mutex_);
   void SendOrWake(Urgency urgency) GANGWAY_EXCLUDES(mutex_);
   bool IsBurst() GANGWAY_REQUIRES(mutex_);
-  void FlushSoonLocked() GANGWAY_REQUIRES(mutex_);
+  void FlushWithinLocked(std::chrono::microseconds interval) GANGWAY_REQUIRES(mutex_);
   void WakeLocked() GANGWAY_REQUIRES(mutex_);
   absl::Status Send(wire::Frame frame) GANGWAY_EXCLUDES(sender_mutex_);
   void Stamp(wire::Frame& frame);
@@ -156,8 +175,8 @@ class Submitter {
   std::vector<wire::Frame> batches_ GANGWAY_GUARDED_BY(mutex_);  // the last one is being filled
   bool sending_ GANGWAY_GUARDED_BY(mutex_) = false;              // a thread is in SendBatches
   bool flush_posted_ GANGWAY_GUARDED_BY(mutex_) = false;
-  bool flush_soon_ GANGWAY_GUARDED_BY(mutex_) = false;  // a timer will flush
-  int sends_left_ GANGWAY_GUARDED_BY(mutex_) = 0;       // at once, by callers
+  std::optional<Clock::time_point> flush_at_ GANGWAY_GUARDED_BY(mutex_);  // a timer will flush
+  int sends_left_ GANGWAY_GUARDED_BY(mutex_) = 0;                         // at once, by callers
   Clock::time_point refilled_ GANGWAY_GUARDED_BY(mutex_);
   std::vector<std::function<void()>> deferred_ GANGWAY_GUARDED_BY(mutex_);
   NodeEnds ends_ GANGWAY_GUARDED_BY(mutex_);

@@ -1,6 +1,8 @@
 // Implementation of uploads.h.
 #include "gangway/client/uploads.h"
 
+#include <algorithm>
+#include <numeric>
 #include <string>
 #include <utility>
 
@@ -8,13 +10,83 @@
 
 #include "gangway/client/convert.h"
 #include "gangway/wire/failure.h"
+#include "gangway/wire/put_limits.h"
 
 namespace gangway::client {
+namespace {
+
+uint64_t BytesOf(std::span<const std::string_view> shards) {
+  return std::accumulate(shards.begin(), shards.end(), uint64_t{0},
+                         [](uint64_t sum, std::string_view shard) { return sum + shard.size(); });
+}
+
+void AddPut(ArrayHandle array, const ArraySpec& spec, std::span<const std::string_view> shards,
+            wire::Put& op) {
+  wire::PutArray& put = *op.add_arrays();
+  put.set_array(array);
+  wire::TensorSpec& tensor = *put.mutable_tensor();
+  tensor.set_element_type(spec.element_type);
+  tensor.mutable_shard_dims()->Add(spec.shard_dims.begin(), spec.shard_dims.end());
+  tensor.set_shard_bytes(spec.shard_bytes);
+  tensor.set_memory_kind(spec.memory_kind);
+  for (std::string_view shard : shards) put.add_shards(shard.data(), shard.size());
+}
+
+}  // namespace
 
 void Uploads::SetDestination(WorkerKey worker, Destination destination) {
   MutexLock lock(mutex_);
   destinations_[worker] = destination;
 }
+
+// --- With their bytes ---
+
+void Uploads::Put(ArrayHandle array, const ArraySpec& spec,
+                  std::span<const std::string_view> shards, StatusCallback ended) {
+  if (!TravelsWithDeclaration(spec, shards)) {
+    const uint64_t upload = Begin(array, spec, std::move(ended));
+    for (size_t i = 0; i < shards.size(); ++i) {
+      auto copy = std::make_shared<const std::string>(shards[i]);
+      Push(upload, static_cast<uint32_t>(i), *copy, [copy] {});
+    }
+    return;
+  }
+  const Submitter::Sending sending(submitter_, Submitter::Urgency::kLater);
+  const uint64_t bytes = BytesOf(shards);
+  {
+    MutexLock lock(mutex_);
+    auto join = [&](wire::Op& last) GANGWAY_NO_ANALYSIS {
+      const wire::Put& put = last.put();
+      if (!last.has_put() || put.arrays_size() >= wire::kPutArraysMax ||
+          put_bytes_ + bytes > wire::kPutBytesMax ||
+          !std::ranges::equal(put.devices(), spec.devices))
+        return false;
+      put_bytes_ += bytes;
+      AddPut(array, spec, shards, *last.mutable_put());
+      return true;
+    };
+    auto fill = [&](wire::Op& op) GANGWAY_NO_ANALYSIS {
+      put_bytes_ = bytes;
+      op.mutable_put()->mutable_devices()->Add(spec.devices.begin(), spec.devices.end());
+      AddPut(array, spec, shards, *op.mutable_put());
+    };
+    if (!submitter_.JoinOrAppend(1, std::move(ended), join, fill).ok()) return;
+  }
+  handles_.NoteArray(array, std::make_shared<const std::vector<uint32_t>>(spec.devices));
+}
+
+// Wrong sizes are left to Push.
+bool Uploads::TravelsWithDeclaration(const ArraySpec& spec,
+                                     std::span<const std::string_view> shards) const {
+  const bool is_whole = shards.size() == spec.devices.size() &&
+                        std::ranges::all_of(shards, [&](std::string_view shard) {
+                          return shard.size() == spec.shard_bytes;
+                        });
+  return is_whole && !shards.empty() && BytesOf(shards) <= wire::kPutArrayBytesMax &&
+         submitter_.pending() <= wire::kPutPendingMax;
+}
+
+// --- In pushes ---
 
 uint64_t Uploads::Begin(ArrayHandle array, const ArraySpec& spec, StatusCallback ended) {
   const Submitter::Sending sending(submitter_);

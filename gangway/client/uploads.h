@@ -1,5 +1,6 @@
-// Uploads: arrays whose bytes this session brings. It keeps the uploads of which not all shards have been pushed, the
-// pushes that wait to be sent beside the batch, and which process of each worker is to receive the bytes.
+// Uploads: arrays whose bytes this session brings. The bytes of small ones travel with their declaration (Put), several
+// arrays in one operation where they meet in a batch. Of the others, it keeps those of which not all shards have been
+// pushed, the pushes that wait to be sent beside the batch, and which process of each worker is to receive the bytes.
 //
 // Threading: thread-safe, but for Open, which comes before all else; what says so, on the loop only. Its lock is taken
 // before the Submitter's. `released` of a push never runs under it.
@@ -14,6 +15,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -40,6 +42,8 @@ class Uploads {
   void SetDestination(WorkerKey worker, Destination destination) GANGWAY_EXCLUDES(mutex_);
 
   // As in Client; Begin is its Upload.
+  void Put(ArrayHandle array, const ArraySpec& spec, std::span<const std::string_view> shards,
+           StatusCallback ended) GANGWAY_EXCLUDES(mutex_);
   uint64_t Begin(ArrayHandle array, const ArraySpec& spec, StatusCallback ended)
       GANGWAY_EXCLUDES(mutex_);
   void Push(uint64_t upload, uint32_t shard, std::string_view data, std::function<void()> released)
@@ -76,6 +80,8 @@ class Uploads {
     std::function<void(std::shared_ptr<char>)> placed;  // set: only requests a place for the push
   };
 
+  bool TravelsWithDeclaration(const ArraySpec& spec,
+                              std::span<const std::string_view> shards) const;
   std::map<WorkerKey, Destination> DestinationsOf(const std::vector<uint32_t>& devices) const
       GANGWAY_REQUIRES(mutex_);
   std::optional<Outgoing> TakePush(uint64_t upload, uint32_t shard, std::string_view data)
@@ -95,6 +101,7 @@ class Uploads {
 
   mutable Mutex mutex_;
   absl::flat_hash_map<uint64_t, Uploading> uploads_ GANGWAY_GUARDED_BY(mutex_);
+  uint64_t put_bytes_ GANGWAY_GUARDED_BY(mutex_) = 0;  // of the latest operation that puts
   std::vector<Outgoing> waiting_ GANGWAY_GUARDED_BY(mutex_);
   std::map<WorkerKey, Destination> destinations_ GANGWAY_GUARDED_BY(mutex_);  // of new uploads
 };

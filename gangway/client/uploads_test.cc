@@ -52,6 +52,12 @@ class UploadsTest : public ::testing::Test {
   void Push(uint64_t upload, uint32_t shard, std::string_view data = "abcd") {
     uploads_.Push(upload, shard, data, [this] { ++released_; });
   }
+  void Put(ArrayHandle array, std::vector<uint32_t> devices,
+           const std::vector<std::string_view>& shards) {
+    const uint64_t bytes = shards[0].size();
+    uploads_.Put(array, {.element_type = 3, .devices = std::move(devices), .shard_bytes = bytes},
+                 shards, nullptr);
+  }
   // The failure of the only abandoned upload.
   std::string Abandoned() {
     std::string text;
@@ -80,6 +86,56 @@ TEST_F(UploadsTest, AnUploadNamesTheProcessesThatReceiveIt) {
   EXPECT_FALSE(ops[0].upload().destinations(1).next());
   EXPECT_EQ(session_.handles.WorkerOf({5, 1}), std::optional<WorkerKey>({1, 0}));
 }
+
+// --- Puts ---
+
+TEST_F(UploadsTest, PutsOntoTheSameDevicesThatMeetInABatchAreOneOperation) {
+  session_.link->queued = 1;  // so that they wait
+  for (ArrayHandle array = 1; array <= 300; ++array) Put(array, {0}, {"abcd"});
+  Put(1000, {2}, {"abcd"});
+  session_.link->queued = 0;
+  const std::vector<wire::Op> ops = session_.Ops();
+  ASSERT_EQ(ops.size(), 3u);
+  EXPECT_EQ(ops[0].put().arrays_size(), 256);
+  EXPECT_EQ(ops[1].put().arrays_size(), 44);
+  EXPECT_EQ(ops[1].put().arrays(43).array(), 300u);
+  EXPECT_EQ(ops[1].put().arrays(43).shards(0), "abcd");
+  EXPECT_EQ(ops[2].put().devices(0), 2u);
+  EXPECT_EQ(session_.submitter.pending(), 301u) << "each is a node";
+  EXPECT_EQ(session_.handles.WorkerOf({1000, 0}), std::optional<WorkerKey>({1, 0}));
+}
+
+TEST_F(UploadsTest, AnOperationBetweenPutsKeepsItsPlace) {
+  session_.link->queued = 1;
+  Put(1, {0}, {"abcd"});
+  session_.handles.Poison(std::vector<ArrayHandle>{9}, absl::InternalError("on purpose"));
+  Put(2, {0}, {"abcd"});
+  session_.link->queued = 0;
+  const std::vector<wire::Op> ops = session_.Ops();
+  ASSERT_EQ(ops.size(), 3u);
+  EXPECT_TRUE(ops[1].has_poison());
+  EXPECT_EQ(ops[2].put().arrays(0).array(), 2u);
+}
+
+TEST_F(UploadsTest, TheBytesOfLargeArraysAndOfMuchPendingWorkArePushed_TM2) {
+  const std::string large((16 << 10) + 4, 'x');
+  Put(1, {0, 1}, {large, large});
+  for (ArrayHandle array = 2; array <= 2100; ++array) Put(array, {0}, {"abcd"});
+  size_t uploads = 0, puts = 0;
+  for (const wire::Op& op : session_.Ops()) {
+    uploads += op.has_upload() ? 1 : 0;
+    puts += static_cast<size_t>(op.put().arrays_size());
+  }
+  EXPECT_EQ(puts, 2048u);
+  EXPECT_EQ(uploads, 52u);
+}
+
+TEST_F(UploadsTest, APutOfWrongSizeIsAbandoned) {
+  Put(1, {0, 1}, {"abcd", "abc"});
+  EXPECT_THAT(Abandoned(), HasSubstr("with 3 bytes, not the declared 4"));
+}
+
+// --- Pushes ---
 
 TEST_F(UploadsTest, AWrongPushAbandonsTheUpload) {
   Push(Begin({0}), 1);

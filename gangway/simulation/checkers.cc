@@ -86,6 +86,10 @@ void ReleaseChecker::OnSent(uint32_t island, const wire::Node& node) {
     case wire::Node::kUpload:
       producers_[node.upload().storage()] = {ordinal, true};
       break;
+    case wire::Node::kPut:
+      for (const wire::PutArray& array : node.put().arrays())
+        producers_[array.storage()] = {ordinal, false};
+      break;
     case wire::Node::kCopy:
       producers_[node.copy().storage()] = {ordinal, false};
       AddInputs(node.copy().source(), node.copy().source_spec().devices(),

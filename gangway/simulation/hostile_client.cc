@@ -158,6 +158,23 @@ void HostileClient::FillShards(wire::DropShardsOp& op) {
   }
 }
 
+// Shards of wrong number and size, too many arrays, handles in use.
+void HostileClient::FillPut(wire::Put& op) {
+  for (uint64_t i = random_.Below(3); i > 0; --i) op.add_devices(Device());
+  const uint64_t count = random_.Percent(95) ? random_.Below(5) : 600;
+  for (uint64_t i = 0; i < count; ++i) {
+    wire::PutArray& array = *op.add_arrays();
+    array.set_array(Handle());
+    array.set_storage(random_.Below(12));  // means nothing here
+    array.mutable_tensor()->set_element_type(random_.Percent(90) ? 11 : -1);
+    array.mutable_tensor()->add_shard_dims(1);
+    array.mutable_tensor()->set_shard_bytes(random_.Percent(90) ? 4 : Size());
+    const uint64_t shards = random_.Percent(90) ? op.devices_size() : random_.Below(4);
+    for (uint64_t s = 0; s < shards; ++s)
+      array.add_shards(std::string(random_.Percent(90) ? 4 : random_.Below(40'000), 'x'));
+  }
+}
+
 void HostileClient::FillRegroup(wire::RegroupOp& op) {
   for (uint64_t i = random_.Below(3); i > 0; --i) {
     auto& result = *op.add_results();
@@ -172,7 +189,7 @@ void HostileClient::FillRegroup(wire::RegroupOp& op) {
 
 void HostileClient::AddOp(wire::SessionBatch& batch) {
   wire::Op& op = *batch.add_ops();
-  switch (random_.Below(15)) {
+  switch (random_.Below(17)) {
     case 0:
       return FillCompile(*op.mutable_compile());
     case 1:
@@ -211,6 +228,9 @@ void HostileClient::AddOp(wire::SessionBatch& batch) {
       return FillShards(*op.mutable_drop_shards());
     case 13:
       return FillShards(*op.mutable_delete_shards());
+    case 14:
+    case 15:
+      return FillPut(*op.mutable_put());
     default:
       op.mutable_abandon()->set_upload(random_.Below(12));
   }

@@ -36,6 +36,7 @@ class HostileClient {
   void FillCompile(wire::CompileOp& op);
   void FillUpload(wire::UploadOp& op);
   void FillCall(wire::CallOp& op);
+  void FillPut(wire::Put& op);
   void FillRegroup(wire::RegroupOp& op);
   void FillShards(wire::DropShardsOp& op);
   uint32_t Shard();

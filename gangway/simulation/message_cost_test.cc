@@ -274,6 +274,38 @@ TEST(MessageCostTest, AFetchOfManyArrays) {
   });
 }
 
+void AddPut(size_t n, uint64_t storage, wire::PutArray* array) {
+  array->set_array(storage);
+  array->set_storage(storage);
+  array->mutable_tensor()->set_shard_bytes(8);
+  for (size_t i = 0; i < n; ++i) array->add_shards(std::string(8, 'x'));
+}
+
+// Each wrong one begins another node.
+TEST(MessageCostTest, APutOfManyArraysGoodOrNot) {
+  for (const size_t wrong_each : {2, 100'000'000}) {
+    ExpectLinear([wrong_each](size_t n) {
+      Head head(2);
+      wire::Put* op = head.Add()->mutable_put();
+      op->add_devices(0);
+      for (size_t i = 1; i <= n; ++i) AddPut(i % wrong_each == 0 ? 0 : 1, i, op->add_arrays());
+      CountedWork cost = head.Cost();
+      const CountedWork ends = WorkOf([&] { head.End(1, n); });
+      return CountedWork{cost.blocks + ends.blocks, cost.bytes + ends.bytes};
+    });
+  }
+}
+
+TEST(MessageCostTest, APutToManyDevices) {
+  ExpectLinear([](size_t n) {
+    Head head(n);
+    wire::Put* op = head.Add()->mutable_put();
+    for (size_t i = 0; i < n; ++i) op->add_devices(static_cast<uint32_t>(i));
+    AddPut(n, 1, op->add_arrays());
+    return head.Cost();
+  });
+}
+
 TEST(MessageCostTest, AnAwaitOfManyArrays) {
   for (const bool distinct : {true, false}) {
     ExpectLinear([distinct](size_t n) {
@@ -941,6 +973,31 @@ wire::IslandItem LaunchOf(size_t arguments, size_t results, bool donates) {
   }
   for (size_t i = 0; i < results; ++i) launch->add_results(1000000 + i);
   return item;
+}
+
+// Arrays that meet in a put are one node everywhere: what each costs beside its bytes is small.
+TEST(MessageCostTest, AnArrayOfAPutCostsTheSchedulerAndItsWorkerLittle) {
+  const auto item_of = [](size_t n) {
+    wire::IslandItem item;
+    item.mutable_node()->set_ordinal(1);
+    item.mutable_node()->mutable_put()->add_devices(0);
+    for (size_t i = 1; i <= n; ++i) AddPut(1, i, item.mutable_node()->mutable_put()->add_arrays());
+    return item;
+  };
+  const auto of_scheduler = [&](size_t n) {
+    IslandHead head(1);
+    *head.Add() = item_of(n);
+    CountedWork cost = head.Cost();
+    const CountedWork end = WorkOf([&] { head.End(1, 1); });
+    return CountedWork{cost.blocks + end.blocks, cost.bytes + end.bytes};
+  };
+  const auto of_worker = [&](size_t n) {
+    WorkerHead head(1);
+    wire::IslandItem item = item_of(n);
+    return WorkOf([&] { head.Step(std::move(item)); });
+  };
+  ExpectLinear(of_scheduler);
+  ExpectLinear(of_worker);
 }
 
 TEST(MessageCostTest, ALaunchOfManyArgumentsOnItsWorker) {

@@ -78,24 +78,30 @@ ArrayHandle Session::Add(program::ValueId value, const Devices& devices) {
 ArrayHandle Session::Upload(const Devices& devices) {
   const ArrayHandle handle = Add(program_.AddArgument(devices), devices);
   const uint64_t bytes = plan_.elements * 4;
-  const uint64_t upload =
-      client_->Upload(handle, {.element_type = kF32,
-                               .shard_dims = {static_cast<int64_t>(plan_.elements)},
-                               .devices = devices,
-                               .shard_bytes = bytes});
+  const ArraySpec spec{.element_type = kF32,
+                       .shard_dims = {static_cast<int64_t>(plan_.elements)},
+                       .devices = devices,
+                       .shard_bytes = bytes};
   program::Array argument{.devices = devices};
   const bool withholds = plan_.withholds && Below(4) == 0;
   const bool gives_up = plan_.plants && Below(12) == 0;
-  for (uint32_t shard = 0; shard < devices.size(); ++shard) {
-    auto content = std::make_shared<std::string>(Content(random_.Next(), bytes));
-    argument.shards.push_back(*content);
-    if ((withholds || gives_up) && shard == 0) continue;
+  for (uint32_t shard = 0; shard < devices.size(); ++shard)
+    argument.shards.push_back(Content(random_.Next(), bytes));
+  ++counts_.uploads;
+  if (!withholds && !gives_up && Below(2) == 0) {
+    const std::vector<std::string_view> shards(argument.shards.begin(), argument.shards.end());
+    client_->Put(handle, spec, shards);
+    arguments_.push_back(std::move(argument));
+    return handle;
+  }
+  const uint64_t upload = client_->Upload(handle, spec);
+  for (uint32_t shard = withholds || gives_up ? 1 : 0; shard < devices.size(); ++shard) {
+    auto content = std::make_shared<std::string>(argument.shards[shard]);
     client_->Push(upload, shard, *content, [content] {});
   }
   if (withholds && Below(2) == 0) client_->AbandonUpload(upload, absl::DataLossError("given up"));
   if (gives_up) GiveUpLater(upload, handle);
   arguments_.push_back(std::move(argument));
-  ++counts_.uploads;
   return handle;
 }
 

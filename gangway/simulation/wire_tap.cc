@@ -129,6 +129,9 @@ void WireTap::OnNode(const Worker& worker, const wire::Node& node) {
     }
   } else if (node.has_upload()) {
     AddOutput(worker, node.upload().storage(), node.upload().spec().devices(), shards);
+  } else if (node.has_put()) {
+    for (const wire::PutArray& array : node.put().arrays())
+      AddOutput(worker, array.storage(), node.put().devices(), shards);
   } else if (node.has_copy()) {
     AddInputs(worker, node.copy().source(), node.copy().source_spec().devices(), shards);
     AddOutput(worker, node.copy().storage(), node.copy().spec().devices(), shards);

@@ -180,17 +180,25 @@ ArrayHandle RandomSession::Add(program::ValueId value, Devices devices,
 
 ArrayHandle RandomSession::Upload(const Devices& devices) {
   const ArrayHandle handle = Add(program_.AddArgument(devices), devices, {next_storage_++});
-  const uint64_t upload = client_->Upload(handle, {.element_type = kU32,
-                                                   .shard_dims = {static_cast<int64_t>(kElements)},
-                                                   .devices = devices,
-                                                   .shard_bytes = kShardBytes});
+  const ArraySpec spec{.element_type = kU32,
+                       .shard_dims = {static_cast<int64_t>(kElements)},
+                       .devices = devices,
+                       .shard_bytes = kShardBytes};
   program::Array argument{.devices = devices};
   for (uint32_t shard = 0; shard < devices.size(); ++shard) {
     Shard values;
     for (uint32_t& value : values) value = static_cast<uint32_t>(random_());
-    auto bytes = std::make_shared<std::string>(ToBytes(values));
-    argument.shards.push_back(*bytes);
-    client_->Push(upload, shard, *bytes, [bytes] {});
+    argument.shards.push_back(ToBytes(values));
+  }
+  if (Below(2) == 0) {
+    const std::vector<std::string_view> shards(argument.shards.begin(), argument.shards.end());
+    client_->Put(handle, spec, shards);
+  } else {
+    const uint64_t upload = client_->Upload(handle, spec);
+    for (uint32_t shard = 0; shard < devices.size(); ++shard) {
+      auto bytes = std::make_shared<std::string>(argument.shards[shard]);
+      client_->Push(upload, shard, *bytes, [bytes] {});
+    }
   }
   arguments_.push_back(std::move(argument));
   return handle;

@@ -70,6 +70,8 @@ void Controller::OnOp(Session& session, wire::Op& op, Time now) {
       return executables_.OnCompile(id, *op.mutable_compile(), now);
     case wire::Op::kUpload:
       return transfers_.OnUpload(session, *op.mutable_upload(), now);
+    case wire::Op::kPut:
+      return transfers_.OnPut(session, *op.mutable_put(), now);
     case wire::Op::kCall:
       return calls_.OnCall(session, op.call(), now);
     case wire::Op::kCopy:

@@ -48,7 +48,7 @@ void Nodes::Refuse(SessionId id, const wire::FailureRef& why) {
   OfSession& session = sessions_.at(id);
   ++session.ended;
   ++session.numbered;
-  if (session.wants_ends) session.ends.Add(session.numbered, why);
+  if (session.wants_ends) session.ends.Add(session.numbered, 1, why);
   progressed_.insert(id);
 }
 
@@ -59,11 +59,13 @@ bool Nodes::HasUpload(SessionId session, uint64_t upload) const {
 void Nodes::Add(SessionId id, Node node) {
   OfSession& session = sessions_.at(id);
   const Ordinal ordinal = std::exchange(next_, Ordinal(next_.number() + 1));
-  ++session.pending;
+  const uint64_t number = session.numbered + 1;
+  session.pending += node.count;
+  session.numbered += node.count;
+  session.put_bytes += node.put_bytes;
   if (node.upload != 0) session.uploads[node.upload] = ordinal;
   if (node.launched && node.open_islands.size() > 1) sequencer_.Add(ordinal, node.open_islands);
-  nodes_[ordinal] = {
-      .session = id, .number = ++session.numbered, .node = std::move(node), .failure = nullptr};
+  nodes_[ordinal] = {.session = id, .number = number, .node = std::move(node), .failure = nullptr};
 }
 
 void Nodes::OnAbandon(SessionId session, wire::AbandonOp& op) {
@@ -188,9 +190,10 @@ void Nodes::End(Ordinal ordinal) {
   const auto found = sessions_.find(entry.session);
   if (found == sessions_.end()) return;
   OfSession& session = found->second;
-  --session.pending;
-  ++session.ended;
-  if (session.wants_ends) session.ends.Add(entry.number, entry.failure);
+  session.pending -= node.count;
+  session.put_bytes -= node.put_bytes;
+  session.ended += node.count;
+  if (session.wants_ends) session.ends.Add(entry.number, node.count, entry.failure);
   if (node.upload != 0) session.uploads.erase(node.upload);
   progressed_.insert(entry.session);
   if (entry.failure) TellFailure(entry);

@@ -36,10 +36,12 @@ class Nodes {
   struct Node {
     std::vector<StorageId> results;
     std::vector<uint32_t> open_islands;
+    uint64_t count = 1;                        // as how many its session counts it: a put's arrays
     std::vector<uint32_t> unreleased_sources;  // a copy's, that have not reported Released (GS-4)
     std::vector<size_t> senders;               // the workers whose shards leave these islands
     uint64_t fetch = 0;                        // the client's number, for fetches
     uint64_t upload = 0;                       // the client's number, for uploads
+    uint64_t put_bytes = 0;                    // that a put's messages have
     LaunchedProgramRef launched;               // of a launch
     bool alone = false;                        // likewise: no other may run beside it
   };
@@ -61,6 +63,8 @@ class Nodes {
   void Refuse(SessionId session, const wire::FailureRef& why);
   bool HasUpload(SessionId session, uint64_t upload) const;
   uint64_t PendingOf(SessionId session) const { return sessions_.at(session).pending; }
+  // Of its puts that have not ended.
+  uint64_t PutBytesOf(SessionId session) const { return sessions_.at(session).put_bytes; }
 
   Ordinal next() const { return next_; }  // of the node that is added next
   void Add(SessionId session, Node node);
@@ -90,13 +94,14 @@ class Nodes {
  private:
   struct Entry {
     SessionId session;
-    uint64_t number = 0;  // in its session
+    uint64_t number = 0;  // in its session: the first, if it counts as several
     Node node;
     wire::FailureRef failure;
   };
   struct OfSession {
     bool wants_ends = false;
     uint64_t pending = 0;
+    uint64_t put_bytes = 0;
     uint64_t ended = 0;
     uint64_t ended_reported = 0;
     uint64_t numbered = 0;  // nodes so far

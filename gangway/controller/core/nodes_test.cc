@@ -198,5 +198,28 @@ TEST_F(NodesTest, ALaunchIsTakenOnce) {
   EXPECT_EQ(nodes_.LaunchedBy(Ordinal(99)), nullptr);
 }
 
+TEST_F(NodesTest, ANodeOfSeveralCountsAsSoMany_TM2) {
+  const Ordinal ordinal = Add({.count = 3, .put_bytes = 100});
+  EXPECT_EQ(nodes_.PendingOf(SessionId(1)), 3u);
+  EXPECT_EQ(nodes_.PutBytesOf(SessionId(1)), 100u);
+  EXPECT_EQ(nodes_.CheckRoom(SessionId(1)), nullptr);
+  const Ordinal next = Add();
+  EXPECT_NE(nodes_.CheckRoom(SessionId(1)), nullptr);
+  for (const uint32_t island : {0, 1}) Done(island, next);
+  nodes_.ReportProgress();
+  auto told = outbox_.Take().to_clients;
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_EQ(told[0].second.progress().nodes(0).first(), 4u);
+  for (const uint32_t island : {0, 1}) Done(island, ordinal, "it fails");
+  nodes_.ReportProgress();
+  told = outbox_.Take().to_clients;
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_EQ(told[0].second.progress().ended(), 4u);
+  EXPECT_EQ(told[0].second.progress().nodes(0).first(), 1u);
+  EXPECT_EQ(told[0].second.progress().nodes(0).count(), 3u);
+  EXPECT_EQ(nodes_.PendingOf(SessionId(1)), 0u);
+  EXPECT_EQ(nodes_.PutBytesOf(SessionId(1)), 0u);
+}
+
 }  // namespace
 }  // namespace gangway::controller

@@ -38,6 +38,7 @@ void SpoilResults(const wire::Node& node, const wire::FailureRef& why, Spoiled& 
   for (const uint64_t result : node.launch().results()) spoiled[StorageId(result)] = why;
   if (node.has_copy()) spoiled[StorageId(node.copy().storage())] = why;
   if (node.has_upload()) spoiled[StorageId(node.upload().storage())] = why;
+  for (const wire::PutArray& array : node.put().arrays()) spoiled[StorageId(array.storage())] = why;
 }
 
 }  // namespace

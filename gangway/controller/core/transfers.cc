@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "gangway/base/sizes.h"
+#include "gangway/wire/put_limits.h"
 
 namespace gangway::controller {
 namespace {
@@ -29,6 +30,21 @@ Array WholeStorage(ArrayShapeRef shape, const DeviceListRef& devices, StorageId 
           .runs = {{storage, 0, static_cast<uint32_t>(devices->size())}}};
 }
 
+// Of an array that a client declares. `spec`: an ArraySpec or TensorSpec.
+template <typename Spec>
+wire::FailureRef CheckArray(const Session& session, uint64_t handle, const Spec& spec) {
+  if (!session.arrays.CanBind(handle))
+    return Refuse("array handle ", handle, " is 0 or in use already");
+  if (spec.shard_dims_size() > kDimensionsMax || spec.memory_kind().size() > kMemoryKindBytesMax) {
+    return Refuse("an array of ", spec.shard_dims_size(), " dimensions, or a name of ",
+                  spec.memory_kind().size(), " bytes for its memory, exceeds the limits of ",
+                  kDimensionsMax, " dimensions and ", kMemoryKindBytesMax, " bytes");
+  }
+  if (spec.shard_bytes() > kSizeMax)
+    return Refuse("an array with shards of ", spec.shard_bytes(), " bytes cannot exist");
+  return nullptr;
+}
+
 wire::IslandItem NodeItem(SessionId session, Ordinal ordinal) {
   wire::IslandItem item;
   item.mutable_node()->set_ordinal(ordinal.number());
@@ -46,17 +62,9 @@ wire::FailureRef Transfers::CheckUpload(const Session& session, const wire::Uplo
   if (!failure) failure = rooms_.fleet.CheckOpen(*devices);
   if (!failure) failure = rooms_.nodes.CheckRoom(session.info.id);
   if (failure) return failure;
-  if (!session.arrays.CanBind(op.array()))
-    return Refuse("array handle ", op.array(), " is 0 or in use already");
   if (op.upload() == 0 || rooms_.nodes.HasUpload(session.info.id, op.upload()))
     return Refuse("upload number ", op.upload(), " is 0 or in use already");
-  if (spec.shard_dims_size() > kDimensionsMax || spec.memory_kind().size() > kMemoryKindBytesMax) {
-    return Refuse("an array of ", spec.shard_dims_size(), " dimensions, or a name of ",
-                  spec.memory_kind().size(), " bytes for its memory, exceeds the limits of ",
-                  kDimensionsMax, " dimensions and ", kMemoryKindBytesMax, " bytes");
-  }
-  if (spec.shard_bytes() > kSizeMax)
-    return Refuse("an array with shards of ", spec.shard_bytes(), " bytes cannot exist");
+  if (failure = CheckArray(session, op.array(), spec); failure) return failure;
   return rooms_.isolation.Claim(session.info, *devices, now);
 }
 
@@ -87,6 +95,90 @@ void Transfers::OnUpload(Session& session, wire::UploadOp& op, Time now) {
   upload->set_upload(op.upload());
   upload->mutable_destinations()->Swap(op.mutable_destinations());
   upload->mutable_spec()->Swap(op.mutable_spec());
+  rooms_.outbox.ToIslands(devices->islands(), std::move(item));
+}
+
+// The devices are checked and claimed once, however many arrays go there.
+void Transfers::OnPut(Session& session, wire::Put& op, Time now) {
+  wire::FailureRef refused;
+  const DeviceListRef devices = rooms_.fleet.ListOf(SpanOf(op.devices()), refused);
+  if (!refused) refused = rooms_.fleet.CheckOpen(*devices);
+  if (!refused && !op.arrays().empty())
+    refused = rooms_.isolation.Claim(session.info, *devices, now);
+  PutRun run;
+  *run.message.mutable_devices() = op.devices();
+  for (wire::PutArray& array : *op.mutable_arrays()) {
+    wire::FailureRef failure = refused;
+    if (!failure) failure = CheckPut(session, array, run);
+    if (!failure) {
+      PutOne(session, devices, array, run);
+      continue;
+    }
+    EndRun(session, devices, run);  // numbers follow the order of the operation
+    rooms_.nodes.Refuse(session.info.id, failure);
+    session.arrays.BindFailure(array.array(), std::move(failure));
+  }
+  EndRun(session, devices, run);
+}
+
+wire::FailureRef Transfers::CheckPut(const Session& session, const wire::PutArray& array,
+                                     const PutRun& run) const {
+  if (auto failure = rooms_.nodes.CheckRoom(session.info.id)) return failure;
+  if (auto failure = CheckArray(session, array.array(), array.tensor())) return failure;
+  if (array.shards_size() != run.message.devices_size()) {
+    return Refuse("an array with the bytes of ", array.shards_size(), " shards cannot be on ",
+                  run.message.devices_size(), " devices");
+  }
+  uint64_t bytes = 0;
+  for (const std::string& shard : array.shards()) {
+    if (shard.size() != array.tensor().shard_bytes()) {
+      return Refuse("a shard was sent with ", shard.size(), " bytes, not the declared ",
+                    array.tensor().shard_bytes());
+    }
+    bytes += shard.size();
+  }
+  if (bytes > wire::kPutArrayBytesMax) {
+    return Refuse("an array whose bytes come with its declaration has ", bytes, ", the limit is ",
+                  wire::kPutArrayBytesMax);
+  }
+  const uint64_t pending = rooms_.nodes.PutBytesOf(session.info.id) + run.node.put_bytes + bytes;
+  if (pending <= wire::kPutSessionBytesMax) return nullptr;
+  return wire::Share(wire::MakeFailure(
+      StatusCode::kResourceExhausted,
+      absl::StrCat("the session's arrays that came with their bytes and are not ready have ",
+                   pending, " bytes, the limit is ", wire::kPutSessionBytesMax),
+      "Wait for results before submitting more."));
+}
+
+void Transfers::PutOne(Session& session, const DeviceListRef& devices, wire::PutArray& array,
+                       PutRun& run) {
+  uint64_t bytes = 0;
+  for (const std::string& shard : array.shards()) bytes += shard.size();
+  if (run.message.arrays_size() >= wire::kPutArraysMax ||
+      run.node.put_bytes + bytes > wire::kPutBytesMax)
+    EndRun(session, devices, run);
+  const StorageId storage = rooms_.storages.Add(session.info.id, devices,
+                                                array.tensor().shard_bytes(), rooms_.nodes.next());
+  session.arrays.Bind(array.array(), WholeStorage(ShapeOf(array.tensor()), devices, storage));
+  run.node.results.push_back(storage);
+  run.node.put_bytes += bytes;
+  wire::PutArray* put = run.message.add_arrays();
+  put->Swap(&array);
+  put->clear_array();
+  put->set_storage(storage.number());
+}
+
+void Transfers::EndRun(const Session& session, const DeviceListRef& devices, PutRun& run) {
+  if (run.node.results.empty()) return;
+  const SessionId id = session.info.id;
+  wire::IslandItem item = NodeItem(id, rooms_.nodes.next());
+  run.node.count = run.node.results.size();
+  run.node.open_islands = devices->islands();
+  rooms_.nodes.Add(id, std::exchange(run.node, {}));
+  wire::Put next;
+  *next.mutable_devices() = run.message.devices();
+  item.mutable_node()->mutable_put()->Swap(&run.message);
+  run.message.Swap(&next);
   rooms_.outbox.ToIslands(devices->islands(), std::move(item));
 }
 

@@ -1,6 +1,7 @@
-// The operations that move arrays: uploads, copies and fetches. Each becomes one node, sent to the islands of its
-// shards (DF-1); a copy of several arrays is as many nodes. One that is refused spoils its own results, and its client
-// is told. Where the shards of a copy go is worked out once per pair of lists of devices (copy_route.h).
+// The operations that move arrays: uploads, puts, copies and fetches. Each becomes one node, sent to the islands of its
+// shards (DF-1); a copy of several arrays is as many nodes. The arrays of a put are one node as far as they come one
+// after the other in it and are accepted. What is refused spoils its own results, and its client is told. Where the
+// shards of a copy go is worked out once per pair of lists of devices (copy_route.h).
 //
 // Keeps nothing between operations. Pure; not thread-safe. Stands on the rooms that it names.
 #ifndef GANGWAY_CONTROLLER_CORE_TRANSFERS_H_
@@ -36,10 +37,21 @@ class Transfers {
       : rooms_(rooms), new_token_(std::move(new_token)) {}
 
   void OnUpload(Session& session, wire::UploadOp& op, Time now);
+  void OnPut(Session& session, wire::Put& op, Time now);
   void OnCopy(Session& session, const wire::CopyOp& op, Time now);
   void OnFetch(Session& session, const wire::FetchOp& op);
 
  private:
+  // Arrays of a put that will be one node.
+  struct PutRun {
+    Nodes::Node node;
+    wire::Put message;
+  };
+  wire::FailureRef CheckPut(const Session& session, const wire::PutArray& array,
+                            const PutRun& run) const;
+  void PutOne(Session& session, const DeviceListRef& devices, wire::PutArray& array, PutRun& run);
+  // Adds the node of the run, unless that is empty, and begins the next one.
+  void EndRun(const Session& session, const DeviceListRef& devices, PutRun& run);
   wire::FailureRef CheckUpload(const Session& session, const wire::UploadOp& op, Time now,
                                DeviceListRef& devices);
   wire::FailureRef CheckCopy(const Session& session, uint64_t source, size_t shards) const;

@@ -9,6 +9,7 @@ namespace gangway::controller {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 using TransfersTest = ControllerTest;
@@ -143,6 +144,125 @@ TEST_F(TransfersTest, AnUploadNeedsANumberOfItsOwn) {
   EXPECT_EQ(Await({10})->code(), static_cast<int>(StatusCode::kInvalidArgument));
   EXPECT_EQ(Await({11})->code(), static_cast<int>(StatusCode::kCancelled));
   EXPECT_EQ(Await({12})->code(), static_cast<int>(StatusCode::kInvalidArgument));
+}
+
+// --- Puts ---
+
+wire::PutArray& AddPut(wire::Op& op, uint64_t handle, size_t bytes) {
+  wire::PutArray& array = *op.mutable_put()->add_arrays();
+  array.set_array(handle);
+  array.mutable_tensor()->set_element_type(3);
+  array.mutable_tensor()->add_shard_dims(static_cast<int64_t>(bytes));
+  array.mutable_tensor()->set_shard_bytes(bytes);
+  for (int i = 0; i < op.put().devices_size(); ++i) array.add_shards(std::string(bytes, 'x'));
+  return array;
+}
+
+wire::Op PutOn(const std::vector<uint32_t>& devices) {
+  wire::Op op;
+  op.mutable_put()->mutable_devices()->Add(devices.begin(), devices.end());
+  return op;
+}
+
+class PutsTest : public ControllerTest {
+ protected:
+  void SetUp() override {
+    ControllerTest::SetUp();
+    Step(SessionOpened{.session = SessionId(3), .name = "three", .wants_ends = true});
+  }
+  // "FIRST+COUNT" of the nodes of session 3 that have ended, or "FIRST+COUNT: WHY".
+  std::vector<std::string> Ended() {
+    std::vector<std::string> ended;
+    for (const auto& [session, event] : std::exchange(events_, {})) {
+      for (const wire::NodesEnded& nodes : event.progress().nodes()) {
+        ended.push_back(absl::StrCat(nodes.first(), "+", nodes.count(),
+                                     nodes.has_failure() ? ": " : "", nodes.failure().message()));
+      }
+    }
+    return ended;
+  }
+};
+
+TEST_F(PutsTest, TheArraysOfAPutAreOneNode) {
+  wire::Op op = PutOn({0, 4});
+  for (uint64_t handle = 1; handle <= 200; ++handle) AddPut(op, handle, 16);
+  const uint64_t ordinal = OrdinalOf(op, 3);
+  ASSERT_EQ(items_.size(), 2u) << "one message per island";
+  for (const auto& [island, item] : items_) {
+    ASSERT_EQ(item.node().put().arrays_size(), 200);
+    EXPECT_THAT(item.node().put().devices(), ElementsAre(0, 4));
+    EXPECT_EQ(item.node().put().arrays(7).shards(1), std::string(16, 'x'));
+    EXPECT_EQ(item.node().put().arrays(7).array(), 0u) << "handles are the session's own";
+  }
+  Done(0, ordinal);
+  EXPECT_THAT(Ended(), IsEmpty());
+  Done(1, ordinal);
+  EXPECT_THAT(Ended(), ElementsAre("1+200")) << "its client counts each array";
+}
+
+TEST_F(PutsTest, AWrongArrayIsRefusedByNameAndNoOther_ER2) {
+  wire::Op op = PutOn({0});
+  AddPut(op, 1, 8);
+  AddPut(op, 2, 8);
+  AddPut(op, 1, 8);  // in use by now
+  AddPut(op, 3, 8).set_shards(0, "short");
+  AddPut(op, 4, 8).add_shards("more");
+  AddPut(op, 5, 100'000);
+  AddPut(op, 6, 8).mutable_tensor()->set_memory_kind(std::string(1000, 'x'));
+  AddPut(op, 7, 8);
+  Do(op, 3);
+  std::vector<uint64_t> nodes;
+  for (const auto& [island, item] : items_) {
+    if (!item.has_node()) continue;
+    nodes.push_back(item.node().ordinal());
+    EXPECT_EQ(item.node().put().arrays_size(), nodes.size() == 1 ? 2 : 1);
+  }
+  ASSERT_EQ(nodes.size(), 2u);
+  const std::vector<std::string> refused = Ended();
+  ASSERT_EQ(refused.size(), 5u);
+  EXPECT_EQ(refused[0], "3+1: array handle 1 is 0 or in use already");
+  EXPECT_EQ(refused[1], "4+1: a shard was sent with 5 bytes, not the declared 8");
+  EXPECT_THAT(refused[2], HasSubstr("5+1: an array with the bytes of 2 shards"));
+  EXPECT_THAT(refused[3],
+              HasSubstr("6+1: an array whose bytes come with its declaration has 1000"));
+  EXPECT_THAT(refused[4], HasSubstr("7+1: an array of 1 dimensions"));
+  for (const uint64_t node : nodes) Done(0, node);
+  EXPECT_THAT(Ended(), ElementsAre("1+2", "8+1"));
+}
+
+TEST_F(PutsTest, APutToAnUnknownDeviceFailsAllItsArrays) {
+  wire::Op op = PutOn({0, 99});
+  AddPut(op, 1, 8);
+  AddPut(op, 2, 8);
+  Do(op, 3);
+  EXPECT_THAT(items_, IsEmpty());
+  const std::vector<std::string> refused = Ended();
+  ASSERT_EQ(refused.size(), 1u);
+  EXPECT_THAT(refused[0], HasSubstr("1+2: "));
+}
+
+TEST_F(PutsTest, ANodeHasAFewArraysAndASessionSoManyBytes_TM2) {
+  constexpr size_t kEach = 16 << 10;
+  uint64_t handle = 0, nodes = 0;
+  std::vector<std::string> refused;
+  while (refused.empty() && handle < 20'000) {
+    wire::Op op = PutOn({0});
+    for (int i = 0; i < 32; ++i) AddPut(op, ++handle, kEach);
+    Do(op, 3);
+    for (const auto& [island, item] : std::exchange(items_, {})) {
+      ++nodes;
+      EXPECT_LE(item.ByteSizeLong(), 300u << 10);
+    }
+    refused = Ended();
+  }
+  EXPECT_EQ(nodes, (128u << 20) / (256 << 10));
+  ASSERT_EQ(refused.size(), 32u) << "the whole of the last one";
+  EXPECT_THAT(refused[0], HasSubstr("have 134234112 bytes, the limit is 134217728"));
+  for (uint64_t ordinal = 1; ordinal <= nodes; ++ordinal) Done(0, ordinal);
+  wire::Op op = PutOn({0});
+  AddPut(op, ++handle, kEach);
+  Do(op, 3);
+  EXPECT_EQ(items_.size(), 1u) << "there is room again";
 }
 
 }  // namespace

@@ -140,56 +140,49 @@ absl::StatusOr<HostLayout> LayoutOf(std::span<const int64_t> strides, const Shap
   return layout;
 }
 
-// Pushes the caller's bytes, copied: scripts change NumPy arrays right after they passed them on, also where the
-// caller's semantics forbid it, and plain JAX on a CPU lets them.
-absl::Status PushCopy(Client& client, uint64_t upload, const void* bytes, const HostLayout& layout,
-                      const Shape& shape) {
-  const auto* data = static_cast<const char*>(bytes);
-  const size_t size = shape.bytes;
-  if (!layout.region) {
-    const std::shared_ptr<char> place =
-        size < kPlacedBytesMin ? nullptr : AwaitPlace(client, upload);
-    if (place != nullptr) {
-      std::memcpy(place.get(), data, size);
-      client.Push(upload, 0, {place.get(), size}, [place] {});
-      return absl::OkStatus();
-    }
-    auto copy = std::make_shared_for_overwrite<char[]>(size);
-    std::copy_n(data, size, copy.get());
-    client.Push(upload, 0, {copy.get(), size}, [copy] {});
-    return absl::OkStatus();
+// Pushes bytes of the caller, copied.
+void PushCopy(Client& client, uint64_t upload, std::string_view bytes) {
+  if (const std::shared_ptr<char> place = AwaitPlace(client, upload)) {
+    std::memcpy(place.get(), bytes.data(), bytes.size());
+    return client.Push(upload, 0, {place.get(), bytes.size()}, [place] {});
   }
-  const std::string_view from(data - layout.region->zero_offset,
-                              static_cast<size_t>(layout.region->bytes));
-  GANGWAY_ASSIGN_OR_RETURN(std::string dense,
-                           xla::ToDense(from, layout.element, shape.dims, layout.strides));
-  auto copy = std::make_shared<const std::string>(std::move(dense));
-  client.Push(upload, 0, *copy, [copy] {});
-  return absl::OkStatus();
+  auto copy = std::make_shared_for_overwrite<char[]>(bytes.size());
+  std::copy_n(bytes.data(), bytes.size(), copy.get());
+  client.Push(upload, 0, {copy.get(), bytes.size()}, [copy] {});
 }
 
-// A buffer with the bytes at `data`, which are copied. INVALID_ARGUMENT: there are none, or the strides cannot be.
+// A buffer with the bytes at `data`. INVALID_ARGUMENT: there are none, or the strides cannot be. They are copied:
+// scripts change NumPy arrays right after they passed them on, also where the caller's semantics forbid it, and plain
+// JAX on a CPU lets them.
 absl::StatusOr<PJRT_Buffer*> Upload(PJRT_Memory* memory, const std::shared_ptr<const Shape>& shape,
                                     const void* data, std::span<const int64_t> strides) {
   if (shape->bytes > 0) GANGWAY_RETURN_IF_ERROR(Need(data, "the host memory"));
   GANGWAY_ASSIGN_OR_RETURN(const HostLayout layout, LayoutOf(strides, *shape));
+  std::string_view bytes(static_cast<const char*>(data), shape->bytes);
+  std::string dense;
+  if (layout.region) {
+    const std::string_view from(bytes.data() - layout.region->zero_offset,
+                                static_cast<size_t>(layout.region->bytes));
+    GANGWAY_ASSIGN_OR_RETURN(dense,
+                             xla::ToDense(from, layout.element, shape->dims, layout.strides));
+    bytes = dense;
+  }
   const PJRT_Client& cluster = *memory->device->client;
   Client* const client = cluster.session.get();
   AwaitRoom(client);
   auto produced = std::make_shared<Outcome>(client);
   auto array =
       std::make_shared<Array>(client, cluster.drops, client->NewArrayHandle(), 1, produced);
-  const uint64_t upload =
-      client->Upload(array->handle(),
-                     {.element_type = shape->element_type,
-                      .shard_dims = shape->dims,
-                      .devices = {static_cast<uint32_t>(memory->device->description.id)},
-                      .memory_kind = KindOf(*memory),
-                      .shard_bytes = shape->bytes},
-                     [produced](const absl::Status& status) { produced->Set(status); });
-  if (absl::Status pushed = PushCopy(*client, upload, data, layout, *shape); !pushed.ok()) {
-    client->AbandonUpload(upload, pushed);
-    return pushed;
+  const ArraySpec spec{.element_type = shape->element_type,
+                       .shard_dims = shape->dims,
+                       .devices = {static_cast<uint32_t>(memory->device->description.id)},
+                       .memory_kind = KindOf(*memory),
+                       .shard_bytes = shape->bytes};
+  auto ended = [produced](const absl::Status& status) { produced->Set(status); };
+  if (bytes.size() < kPlacedBytesMin) {
+    client->Put(array->handle(), spec, {&bytes, 1}, std::move(ended));
+  } else {
+    PushCopy(*client, client->Upload(array->handle(), spec, std::move(ended)), bytes);
   }
   return NewBuffer(memory, shape, std::move(array), 0);
 }

@@ -141,6 +141,15 @@ void DescribeUpload(const wire::Upload& upload, const IslandState& island,
   AddResult(StorageId(upload.storage()), upload.spec().shard_bytes(), description);
 }
 
+void DescribePut(const wire::Put& put, const IslandState& island, Description& description) {
+  description.node.part.emplace<PutPart>();
+  description.results = island.layouts.Of(put.devices());
+  description.node.workers = description.results->workers;
+  description.node.layout = description.results;
+  for (const wire::PutArray& array : put.arrays())
+    AddResult(StorageId(array.storage()), array.tensor().shard_bytes(), description);
+}
+
 // Shard i of the result comes from shard i of the source.
 void DescribeRoutes(const wire::Copy& copy, const Fleet& fleet, CopyPart& part) {
   const DeviceIds& from = copy.source_spec().devices();
@@ -211,6 +220,9 @@ Description Describe(const wire::Node& message, const IslandState& island, Time 
       break;
     case wire::Node::kUpload:
       DescribeUpload(message.upload(), island, description);
+      break;
+    case wire::Node::kPut:
+      DescribePut(message.put(), island, description);
       break;
     case wire::Node::kCopy:
       DescribeCopy(message.copy(), island, description);

@@ -87,7 +87,8 @@ void Explainer::AddWorkers(wire::WhyReply& reply) const {
 
 void Explainer::AddNode(const NodeState& node, wire::Wait& wait) const {
   constexpr wire::Wait::Kind kKinds[] = {wire::Wait::KIND_CALL, wire::Wait::KIND_UPLOAD,
-                                         wire::Wait::KIND_COPY, wire::Wait::KIND_FETCH};
+                                         wire::Wait::KIND_COPY, wire::Wait::KIND_FETCH,
+                                         wire::Wait::KIND_UPLOAD};
   wait.set_session(node.session.number());
   wait.set_gang(node.ordinal.number());
   wait.set_kind(kKinds[static_cast<int>(node.kind())]);

@@ -71,6 +71,51 @@ TEST_F(IslandTest, ReadersWaitForTheEndOfAnUploadAndTheReleaseOfAGang_GS4) {
   EXPECT_THAT(TakeReleased(), ElementsAre(2, 3)) << "3 is released while 2 runs";
 }
 
+TEST_F(IslandTest, ReadersOfAPutAreReleasedBehindIt_GS4) {
+  Load(1, {0});
+  Put(1, 50, 52, {0});
+  Launch(2, 1, 51, 1, 60);
+  EXPECT_THAT(TakeReleased(), ElementsAre(1, 2)) << "the worker has the bytes by then";
+}
+
+TEST_F(IslandTest, ReadersOfAPutWaitForItsMemory_GS4) {
+  Make(/*budget_bytes=*/4 * kBytes);
+  Load(1, {0});
+  Have(40, {0});
+  Have(41, {0});
+  Put(1, 50, 53, {0});
+  Launch(2, 1, 51, 1, 60);
+  EXPECT_THAT(TakeReleased(), IsEmpty());
+  Free({40, 41});
+  EXPECT_THAT(TakeReleased(), ElementsAre(1)) << "the launch needs memory for its result";
+  EXPECT_EQ(Used(0), 4 * kBytes);
+  Free({50});
+  Done(0, 1);
+  EXPECT_THAT(TakeReleased(), ElementsAre(2));
+}
+
+TEST_F(IslandTest, APutThatFailsSpoilsAllItsArraysAndTheirReaders_ER1) {
+  Load(1, {0});
+  Put(1, 50, 51, {0});
+  Launch(2, 1, 50, 1, 60);
+  const wire::Failure full = wire::MakeFailure(kExhausted, "no room for the bytes");
+  Done(0, 1, &full);
+  EXPECT_EQ(done_.at(1).message(), "no room for the bytes");
+  Launch(3, 1, 51, 1, 61);
+  EXPECT_EQ(done_.at(3).message(), "no room for the bytes");
+  EXPECT_EQ(SentCancels(0), 0) << "the launch was never sent";
+}
+
+TEST_F(IslandTest, APutWaitsForAWorkerThatIsDownAndGoesToTheNextProcess) {
+  Load(1, {0});
+  Down(0);
+  Put(1, 50, 50, {0});
+  Launch(2, 1, 50, 1, 60);
+  EXPECT_THAT(TakeReleased(), IsEmpty());
+  Up(0, 12);
+  EXPECT_THAT(TakeReleased(), ElementsAre(1, 2));
+}
+
 // --- Gangs over several islands ---
 
 TEST_F(IslandTest, AGangOverIslandsWaitsForItsTurnAndForItsRelease_GS4) {

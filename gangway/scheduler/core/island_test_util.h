@@ -155,6 +155,19 @@ class IslandTest : public ::testing::Test {
     upload->add_destinations()->set_island(1);  // ignored by this island
     Item(item);
   }
+  // Storages `first` to `last`, with their bytes.
+  void Put(uint64_t ordinal, uint64_t first, uint64_t last, const Devices& devices) {
+    wire::IslandItem item = NodeItem(ordinal);
+    wire::Put* put = item.mutable_node()->mutable_put();
+    put->mutable_devices()->Add(devices.begin(), devices.end());
+    for (uint64_t storage = first; storage <= last; ++storage) {
+      wire::PutArray* array = put->add_arrays();
+      array->set_storage(storage);
+      array->mutable_tensor()->set_shard_bytes(kBytes);
+      for (size_t i = 0; i < devices.size(); ++i) array->add_shards(std::string(kBytes, 'x'));
+    }
+    Item(item);
+  }
   int SentCancels(uint32_t worker) const {
     return Sent(worker, [](const auto& item) { return item.has_cancel(); });
   }

@@ -2,9 +2,9 @@
 // records of an island in step with it: which nodes wait for which, what uses a storage, what holds memory and slots,
 // which deadlines run, and what workers and the controller are told.
 //
-// A node becomes ready when every producer of its inputs is released or has ended (an upload must have ended, GS-4) and
-// every earlier reader of its donated inputs is released. The order of the releases is the island's order, the same for
-// all workers (GS-1).
+// A node becomes ready when every producer of its inputs is released or has ended, and every earlier reader of its
+// donated inputs is released. An upload must have ended (GS-4); a put, whose bytes its workers got with it, need not.
+// The order of the releases is the island's order, the same for all workers (GS-1).
 //
 // A NodeState& is invalid after a call that may end nodes. Not thread-safe.
 #ifndef GANGWAY_SCHEDULER_CORE_LIFECYCLE_H_

@@ -37,6 +37,9 @@ struct LaunchPart {
 
 struct UploadPart {};
 
+// Its bytes came with it, so it never waits for its client.
+struct PutPart {};
+
 // What only a copy has.
 struct CopyPart {
   bool from_other_island = false;         // receives shards from there: waits for Released
@@ -48,7 +51,7 @@ struct CopyPart {
 
 struct FetchPart {};
 
-enum class NodeKind { kLaunch, kUpload, kCopy, kFetch };  // in the order of NodeState::part
+enum class NodeKind { kLaunch, kUpload, kCopy, kFetch, kPut };  // in the order of NodeState::part
 
 // How far a node has come. Stages follow one another in this order, and only gangs that span islands have kOffered,
 // kOnTurn and kAdmitted. A node that fails ends at any stage.
@@ -66,7 +69,7 @@ struct NodeState {
   Ordinal ordinal;
   SessionId session;
   NodeStage stage = NodeStage::kBlocked;
-  std::variant<LaunchPart, UploadPart, CopyPart, FetchPart> part;
+  std::variant<LaunchPart, UploadPart, CopyPart, FetchPart, PutPart> part;
   wire::Node message;                   // kept only while it is unsent
   wire::ProgramLabelRef program;        // of a launch; else null
   std::vector<uint32_t> workers;        // that take part

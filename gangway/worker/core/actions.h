@@ -116,7 +116,7 @@ struct LaunchPosition {
 // Host-side work of a launch (DF-2). Nothing touches a device before Run.
 struct PrepareLaunch {
   Ordinal ordinal;
-  Held<NodeTask> held;  // to be set, as in PrepareCopy and PrepareFetch
+  Held<NodeTask> held;  // to be set, as in the other Prepare actions
   ExecutableId executable;
   Held<ExecutableSlot> held_executable;
   wire::ProgramLabelRef program;
@@ -185,6 +185,19 @@ struct CancelLaunch {
 // Another worker has started, or has ended (incarnation 0).
 struct KnowMember {
   WorkerRef worker;
+};
+
+// Shards whose bytes came with their node.
+struct PreparePut {
+  struct Part {
+    ShardKey to;
+    int device = 0;
+    std::string bytes;
+  };
+  Ordinal ordinal;
+  Held<NodeTask> held;
+  SessionId session;
+  std::vector<Part> parts;
 };
 
 struct PrepareFetch {
@@ -305,9 +318,9 @@ struct Complain {
 
 using Action =
     std::variant<CreateStorage, PrepareLaunch, PrepareCopy, NamePeers, CancelTransfers,
-                 CancelLaunch, KnowMember, PrepareFetch, Run, Discard, SkipPosition, FillUpload,
-                 DropUpload, PoisonStorage, FailFetch, DropStorage, DropShards, LoadExecutable,
-                 UnloadExecutable, EndStreams, ReportUsage, SendReports, Complain>;
+                 CancelLaunch, KnowMember, PreparePut, PrepareFetch, Run, Discard, SkipPosition,
+                 FillUpload, DropUpload, PoisonStorage, FailFetch, DropStorage, DropShards,
+                 LoadExecutable, UnloadExecutable, EndStreams, ReportUsage, SendReports, Complain>;
 
 }  // namespace gangway::worker
 

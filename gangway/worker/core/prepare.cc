@@ -25,7 +25,9 @@ std::vector<StorageId> Storages(const google::protobuf::RepeatedField<uint64_t>&
   return storages;
 }
 
-CreateStorage MakeStorage(StorageId storage, SessionId session, const wire::ArraySpec& spec) {
+// `spec`: an ArraySpec or TensorSpec.
+template <typename Spec>
+CreateStorage MakeStorage(StorageId storage, SessionId session, const Spec& spec) {
   return {.storage = storage,
           .session = session,
           .element_type = spec.element_type(),
@@ -37,7 +39,7 @@ CreateStorage MakeStorage(StorageId storage, SessionId session, const wire::Arra
 
 }  // namespace
 
-void WorkerCore::Prepare(const wire::Node& message) {
+void WorkerCore::Prepare(wire::Node& message) {
   Ordinal ordinal(message.ordinal());
   auto [entry, is_new] = nodes_.try_emplace(ordinal);
   if (!is_new)
@@ -51,6 +53,9 @@ void WorkerCore::Prepare(const wire::Node& message) {
       break;
     case wire::Node::kUpload:
       failure = PrepareUploadNode(message, node);
+      break;
+    case wire::Node::kPut:
+      failure = PreparePutNode(message, node);
       break;
     case wire::Node::kCopy:
       failure = PrepareCopyNode(message, node);
@@ -123,14 +128,8 @@ std::optional<wire::Failure> WorkerCore::PrepareLaunchNode(const wire::Node& mes
       Consume(position.arguments[k], prepare.ordinal);
   }
   for (int r = 0; r < launch.results_size(); ++r) {
-    const wire::TensorSpec& spec = executable.results[r];
-    CreateStorage result{.storage = StorageId(launch.results(r)),
-                         .session = node.session,
-                         .element_type = spec.element_type(),
-                         .dims = {spec.shard_dims().begin(), spec.shard_dims().end()},
-                         .shard_bytes = spec.shard_bytes(),
-                         .memory_kind = spec.memory_kind(),
-                         .held = Held<HeldShards>::New()};
+    CreateStorage result =
+        MakeStorage(StorageId(launch.results(r)), node.session, executable.results[r]);
     prepare.results.push_back({.storage = result.storage, .held = result.held});
     if (auto failure = AddResult(node, std::move(result), executable.places)) return failure;
   }
@@ -162,6 +161,31 @@ std::optional<wire::Failure> WorkerCore::PrepareUploadNode(const wire::Node& mes
   state.shard_bytes = upload.spec().shard_bytes();
   for (const LocalPlaces::Place& place : places.local) state.wanted.push_back(place.position);
   TryFill(key, state);  // detects a failure or a wrong size of bytes that arrived earlier
+  return std::nullopt;
+}
+
+// All its bytes are here before its release (GS-4).
+std::optional<wire::Failure> WorkerCore::PreparePutNode(wire::Node& message, Node& node) {
+  node.kind = Node::Kind::kPut;
+  const LocalPlaces places = PlacesOf(message.put().devices());
+  PreparePut prepare{.ordinal = Ordinal(message.ordinal()), .session = node.session, .parts = {}};
+  for (wire::PutArray& array : *message.mutable_put()->mutable_arrays()) {
+    CreateStorage result = MakeStorage(StorageId(array.storage()), node.session, array.tensor());
+    const ShardKey key{.storage = result.storage, .held = result.held};
+    if (array.shards_size() != message.put().devices_size()) {
+      return wire::MakeFailure(
+          absl::StatusCode::kInvalidArgument,
+          absl::StrCat("An array came with the bytes of ", array.shards_size(), " shards for ",
+                       message.put().devices_size(), " devices."));
+    }
+    if (auto failure = AddResult(node, std::move(result), places)) return failure;
+    for (const auto& [position, device] : places.local) {
+      PreparePut::Part& part = prepare.parts.emplace_back(PreparePut::Part{key, device, {}});
+      part.to.shard = position;
+      part.bytes = std::move(*array.mutable_shards(static_cast<int>(position)));
+    }
+  }
+  if (!prepare.parts.empty()) HoldTask(node, std::move(prepare));
   return std::nullopt;
 }
 
@@ -327,6 +351,7 @@ void WorkerCore::PoisonResultsOf(const wire::Node& message, Node& node) {
   if (message.has_launch()) results = Storages(message.launch().results());
   if (message.has_upload()) results.emplace_back(message.upload().storage());
   if (message.has_copy()) results.emplace_back(message.copy().storage());
+  for (const wire::PutArray& array : message.put().arrays()) results.emplace_back(array.storage());
   for (StorageId result : results) {
     if (storages_.try_emplace(result).second) node.outputs.push_back(result);
   }

@@ -36,7 +36,7 @@ void WorkerCore::On(ItemArrived& event) {
   wire::IslandItem& item = event.item;
   switch (item.item_case()) {
     case wire::IslandItem::kNode:
-      return Prepare(item.node());
+      return Prepare(*item.mutable_node());
     case wire::IslandItem::kRelease:
       for (int i = 0; i < item.release().ordinals_size(); ++i) {
         Release(Ordinal(item.release().ordinals(i)),

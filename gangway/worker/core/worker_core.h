@@ -98,7 +98,7 @@ class WorkerCore {
   };
 
   struct Node {
-    enum class Kind { kLaunch, kUpload, kCopy, kFetch };
+    enum class Kind { kLaunch, kUpload, kCopy, kFetch, kPut };
     Kind kind = Kind::kLaunch;
     bool released = false;
     OrderPosition order_position;
@@ -170,9 +170,10 @@ class WorkerCore {
   void EndSession(SessionId session);
 
   // Host-side work (prepare.cc). A failure fails the node, which then adds the node and the worker.
-  void Prepare(const wire::Node& message);
+  void Prepare(wire::Node& message);
   std::optional<wire::Failure> PrepareLaunchNode(const wire::Node& message, Node& node);
   std::optional<wire::Failure> PrepareUploadNode(const wire::Node& message, Node& node);
+  std::optional<wire::Failure> PreparePutNode(wire::Node& message, Node& node);
   std::optional<wire::Failure> PrepareCopyNode(const wire::Node& message, Node& node);
   // `result`: of any shard.
   static void AddShard(const wire::Copy& copy, ShardKey result, uint32_t shard,

@@ -79,6 +79,21 @@ class WorkerCoreTest : public ::testing::Test {
     *body.mutable_spec() = Spec({10, 11});
     return Item(item);
   }
+  // Storages of two shards with the bytes "xxxx..." and "yyyy...", 16 of each.
+  std::vector<Action> Put(uint64_t ordinal, std::vector<uint64_t> storages) {
+    wire::IslandItem item = NodeItem(ordinal);
+    wire::Put& put = *item.mutable_node()->mutable_put();
+    for (uint32_t device : {10, 11}) put.add_devices(device);
+    for (uint64_t storage : storages) {
+      wire::PutArray& array = *put.add_arrays();
+      array.set_storage(storage);
+      array.mutable_tensor()->set_element_type(11);
+      array.mutable_tensor()->add_shard_dims(4);
+      array.mutable_tensor()->set_shard_bytes(16);
+      for (char content : {'x', 'y'}) array.add_shards(std::string(16, content));
+    }
+    return Item(item);
+  }
   std::vector<Action> Launch(uint64_t ordinal, std::vector<wire::ArrayRef> arguments,
                              uint64_t result, std::vector<uint32_t> donated = {},
                              uint64_t executable = kExecutable) {
@@ -331,6 +346,55 @@ TEST_F(WorkerCoreTest, UploadFillsWhenReleasedAndStagedInEitherOrder) {
   Ended(2);
   EXPECT_EQ(Dones().size(), 2u);
   EXPECT_EQ(core_.counts().uploads, 0u);
+}
+
+TEST_F(WorkerCoreTest, APutNeedsNothingButItsRelease_GS4) {
+  const std::vector<Action> actions = Put(1, {100, 101});
+  EXPECT_EQ(All<CreateStorage>(actions).size(), 2u);
+  const PreparePut prepare = All<PreparePut>(actions).at(0);
+  ASSERT_EQ(prepare.parts.size(), 4u);
+  EXPECT_EQ(prepare.parts[3].to, (ShardKey{.storage = StorageId(101), .shard = 1, .held = {}}));
+  EXPECT_EQ(prepare.parts[3].device, 1);
+  EXPECT_EQ(prepare.parts[3].bytes, std::string(16, 'y'));
+  Launch(2, {Ref(101)}, 200);
+  EXPECT_THAT(Runs(Release({1, 2})), ElementsAre(1, 2));
+  Ended(1);
+  Ended(2);
+  EXPECT_EQ(Dones().size(), 2u);
+  EXPECT_EQ(core_.counts().nodes, 0u);
+}
+
+TEST_F(WorkerCoreTest, AFailedPutSpoilsItsReaders_ER1) {
+  Put(1, {100});
+  Launch(2, {Ref(100)}, 200);
+  Release({1, 2});
+  Ended(2, Broken("an echo"));
+  EXPECT_TRUE(Dones().empty());
+  Ended(1, Broken("no room"));
+  auto dones = Dones();
+  EXPECT_EQ(dones[1].message(), "no room");
+  EXPECT_EQ(dones[2].message(), "no room");
+}
+
+TEST_F(WorkerCoreTest, APutThatIsCancelledBeforeItsReleaseIsDiscarded) {
+  Put(1, {100});
+  wire::IslandItem cancel;
+  cancel.mutable_cancel()->add_ordinals(1);
+  EXPECT_EQ(All<Discard>(Item(cancel)).size(), 1u);
+  EXPECT_TRUE(Dones().empty());
+  EXPECT_EQ(core_.counts().nodes, 0u);
+}
+
+TEST_F(WorkerCoreTest, APutWithoutTheBytesOfAllItsShardsFails) {
+  wire::IslandItem item = NodeItem(1);
+  for (uint32_t device : {10, 11}) item.mutable_node()->mutable_put()->add_devices(device);
+  item.mutable_node()->mutable_put()->add_arrays()->set_storage(100);
+  Item(item);
+  Launch(2, {Ref(100)}, 200);
+  Release({1, 2});
+  auto dones = Dones();
+  EXPECT_THAT(dones[1].message(), HasSubstr("the bytes of 0 shards for 2 devices"));
+  EXPECT_EQ(dones[2].message(), dones[1].message());
 }
 
 TEST_F(WorkerCoreTest, UploadOfTheWrongSizeFails) {

@@ -41,7 +41,7 @@ void WorkerService::ReportBroken(SessionId session, const std::string& found) {
 
 wire::DataBytes WorkerService::MakeDataBytes() const {
   wire::DataBytes data;
-  data.set_from_clients(streams_.received_bytes());
+  data.set_from_clients(streams_.received_bytes() + put_bytes_);
   data.set_to_clients(streams_.sent_bytes());
   data.set_from_workers(transfers_.received_bytes());
   data.set_to_workers(transfers_.sent_bytes());

@@ -313,6 +313,30 @@ void WorkerService::Do(CancelTransfers& action) {
   if (const auto task = action.held.get()) task->Cancel(action.failure);
 }
 
+// The bytes count as staged until their buffers exist, as those of uploads do.
+void WorkerService::Do(PreparePut& action) {
+  uint64_t bytes = 0;
+  for (const PreparePut::Part& part : action.parts) bytes += part.bytes.size();
+  put_bytes_ += bytes;
+  auto taken = staging_->Take(action.session, bytes, StagingMemory::Order::kIfRoom);
+  std::shared_ptr<StagingMemory::Charge> charge;
+  if (taken.ok()) charge = std::make_shared<StagingMemory::Charge>(*std::move(taken));
+  std::vector<UploadTask::Shard> shards;
+  for (PreparePut::Part& part : action.parts) {
+    Trace(TraceKind::kUpload, part.to.shard, action.session, action.ordinal, part.bytes.size());
+    UploadTask::Shard& shard = shards.emplace_back();
+    shard.slot = FindSlot(part.to, part.device);
+    shard.storage = part.to.held.get();
+    if (!taken.ok()) continue;
+    auto owner = std::make_shared<const std::string>(std::move(part.bytes));
+    shard.bytes = {std::as_bytes(std::span(*owner)), owner, charge};
+  }
+  auto task =
+      std::make_shared<UploadTask>(environment_, action.ordinal, backend_, std::move(shards));
+  if (!taken.ok()) task->Refuse(taken.status());
+  action.held.Set(std::move(task));
+}
+
 void WorkerService::Do(PrepareFetch& action) {
   std::vector<FetchTask::Part> parts;
   for (const PrepareFetch::Part& part : action.parts)
@@ -356,10 +380,10 @@ void WorkerService::Do(FillUpload& action) {
   UploadStaging::Shards staged = streams_.TakeUpload(action.session, action.upload);
   std::vector<UploadTask::Shard> shards;
   for (const auto& [index, slot] : storage->shards) {
-    shards.push_back({slot, staged[index]});  // a shard without bytes fails for its size
+    // A shard without bytes fails for its size.
+    shards.push_back({.slot = slot, .storage = storage, .bytes = staged[index]});
   }
-  std::make_shared<UploadTask>(environment_, action.ordinal, backend_, storage->spec,
-                               storage->memory_kind, std::move(shards))
+  std::make_shared<UploadTask>(environment_, action.ordinal, backend_, std::move(shards))
       ->Enqueue();
 }
 

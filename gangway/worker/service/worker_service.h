@@ -133,6 +133,7 @@ class WorkerService {
   void Do(CancelTransfers& action);
   void Do(CancelLaunch& action);
   void Do(KnowMember& action);
+  void Do(PreparePut& action);
   void Do(PrepareFetch& action);
   void Do(Run& action);
   void Do(Discard& action);
@@ -199,6 +200,7 @@ class WorkerService {
   mutable Mutex end_mutex_;
   std::optional<wire::Failure> end_request_ GANGWAY_GUARDED_BY(end_mutex_);
   wire::ReportBatch usage_reports_;  // of this round, with waits of members
+  uint64_t put_bytes_ = 0;           // of shards that came with their nodes
   uint64_t reported_bytes_ = 0;
   std::string reported_data_;  // serialized DataBytes
   bool ends_round_ = false;    // EndRound follows

@@ -361,6 +361,41 @@ TEST_F(SmallStagingTest, TM2_AnUploadBeyondTheMemoryIsRefusedWithTheSizesAndTheS
   EXPECT_EQ(Probe().data().staged_bytes_max(), 4 * kMiB);
 }
 
+TEST_F(WorkerSimTest, WhatIsPutIsThereForItsReadersAtOnce) {
+  OpenStream();
+  CompileAndLoad(1, kUnary, 1);
+  std::vector<std::string> arrays;
+  for (int i = 0; i < 10; ++i) arrays.push_back(Floats({1.0f * static_cast<float>(i), 2, 3, 4}));
+  PutNode(1, 10, kFour, arrays);
+  LaunchNode(2, 1, {13}, {30}, 1);
+  for (uint64_t i = 0; i < 10; ++i) FetchNode(3 + i, 10 + i, kFour, 1);
+  FetchNode(20, 30, kFour, 1);
+  Release({1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 20});
+  for (uint64_t i = 0; i < 10; ++i) EXPECT_EQ(ReceiveFetch(3 + i, 1).bytes[0], arrays[i]);
+  EXPECT_EQ(ReceiveFetch(20, 1).failures.size(), 0u);
+  EXPECT_EQ(WaitDone(1).code(), 0);
+  EXPECT_EQ(WaitDone(2).code(), 0);
+  EXPECT_EQ(Probe().data().staged_bytes(), 0u);
+}
+
+// Bytes wait for the release of their node, in the memory of the session.
+TEST_F(SmallStagingTest, TM2_APutBeyondTheMemoryFailsWithTheSizesAndSoDoItsReaders) {
+  OpenStream();
+  PutNode(1, 10, kOneMiB, {std::string(kMiB, 'a'), std::string(kMiB, 'b')});
+  EXPECT_EQ(Probe().data().staged_bytes(), 2 * kMiB);
+  PutNode(2, 20, kOneMiB, {std::string(kMiB, 'c'), std::string(kMiB, 'd')});
+  FetchNode(3, 21, kOneMiB, 1);
+  Release({2, 3});
+  const wire::Failure failure = WaitDone(2);
+  EXPECT_EQ(failure.code(), static_cast<int>(absl::StatusCode::kResourceExhausted));
+  EXPECT_THAT(failure.message(), ::testing::HasSubstr("2097152 bytes")) << failure.message();
+  EXPECT_EQ(failure.gang(), 2u);
+  EXPECT_EQ(WaitDone(3).message(), failure.message());
+  Release({1});
+  EXPECT_EQ(WaitDone(1).code(), 0);
+  Upload(9, 30, kOneMiB, {std::string(kMiB, 'z')});  // there is room again
+}
+
 TEST_F(SmallStagingTest, WhatItHasIsReportedToEachSchedulerThatTakesItUp) {
   Probe();
   usage_.clear();  // also the first report, which comes before any scheduler listens

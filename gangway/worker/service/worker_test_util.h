@@ -220,6 +220,22 @@ class WorkerHarness : public testing::Test {
     *upload.mutable_spec() = Spec(tensor, count);
     Item(item);
   }
+  // Storages from `first` on, each with its bytes on the first device.
+  void PutNode(uint64_t ordinal, uint64_t first, const Tensor& tensor,
+               const std::vector<std::string>& arrays) {
+    wire::IslandItem item = NodeItem(ordinal);
+    wire::Put& put = *item.mutable_node()->mutable_put();
+    *put.mutable_devices() = Spec(tensor, 1).devices();
+    for (const std::string& bytes : arrays) {
+      wire::PutArray& array = *put.add_arrays();
+      array.set_storage(first++);
+      array.mutable_tensor()->set_element_type(11);
+      array.mutable_tensor()->mutable_shard_dims()->Add(tensor.dims.begin(), tensor.dims.end());
+      array.mutable_tensor()->set_shard_bytes(tensor.bytes);
+      array.add_shards(bytes);
+    }
+    Item(item);
+  }
   void LaunchNode(uint64_t ordinal, uint64_t executable, const std::vector<uint64_t>& arguments,
                   const std::vector<uint64_t>& results, int count,
                   std::vector<uint32_t> donated = {}) {

@@ -193,12 +193,18 @@ class Client {
                                    std::vector<uint32_t> devices, CompileCallback done) = 0;
   virtual void DropExecutables(std::span<const ExecutableHandle> executables) = 0;
 
-  // Whether the session is told of the end of every operation. Then `ended` of Call, Upload and Copy
+  // Whether the session is told of the end of every operation. Then `ended` of Call, Put, Upload and Copy
   // runs once, with the failure that spoiled the results, without a message of its own; otherwise it
   // must be empty. What a lost worker takes later is not in it: see losses().
   virtual bool reports_ends() const = 0;
   // Workers that were lost since the session began. Await asks again what is good.
   virtual uint64_t losses() const = 0;
+
+  // Makes `array` of its bytes: shards[i] are those of shard i, dense and row-major, and are copied before the call
+  // returns. Those of small arrays travel with the declaration: a call that reads them does not wait for anything else,
+  // and arrays that are put one after the other onto the same devices cost little more than one.
+  virtual void Put(ArrayHandle array, const ArraySpec& spec,
+                   std::span<const std::string_view> shards, StatusCallback ended = nullptr) = 0;
 
   // Declares `array`; its bytes follow with Push, in any order of shards. Returns the upload's id
   // for Push.

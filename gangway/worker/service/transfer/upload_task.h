@@ -1,13 +1,14 @@
-// Makes the device buffers of a complete upload from its staged bytes, on the event loop; the
-// runtime keeps the bytes or copies them in the background. All shards are filled, or all fail.
+// Makes the device buffers of a complete upload or put from its bytes, on the event loop; the
+// runtime copies small ones at once, and keeps larger ones or copies them in the background. All shards are filled, or
+// all fail.
 #ifndef GANGWAY_WORKER_SERVICE_TRANSFER_UPLOAD_TASK_H_
 #define GANGWAY_WORKER_SERVICE_TRANSFER_UPLOAD_TASK_H_
 
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "gangway/worker/service/launch/node_task.h"
+#include "gangway/worker/service/memory/held_shards.h"
 #include "gangway/worker/service/transfer/transfer_plane.h"
 
 namespace gangway::worker {
@@ -16,21 +17,23 @@ class UploadTask final : public NodeTask {
  public:
   struct Shard {
     std::shared_ptr<store::Slot> slot;
+    std::shared_ptr<const HeldShards> storage;  // what the slot's shards are
     ShardBytes bytes;
   };
 
   UploadTask(std::shared_ptr<const TaskEnvironment> environment, Ordinal ordinal,
-             device::Backend* backend, device::ArraySpec spec, std::string memory_kind,
-             std::vector<Shard> shards);
+             device::Backend* backend, std::vector<Shard> shards);
 
+  // Before Enqueue: the bytes are not to be used, for this reason.
+  void Refuse(const absl::Status& why) { Note(why, kNoDevice); }
   void Enqueue() override;
 
  private:
+  static constexpr int kNoDevice = -1;
+
   absl::StatusOr<std::shared_ptr<device::Buffer>> MakeBuffer(const Shard& shard);
 
   device::Backend* const backend_;
-  const device::ArraySpec spec_;
-  const std::string memory_kind_;
   std::vector<Shard> shards_;
 };
 
