@@ -91,9 +91,10 @@ void ReleaseChecker::OnSent(uint32_t island, const wire::Node& node) {
         producers_[array.storage()] = {ordinal, false};
       break;
     case wire::Node::kCopy:
-      producers_[node.copy().storage()] = {ordinal, false};
-      AddInputs(node.copy().source(), node.copy().source_spec().devices(),
-                &node.copy().spec().devices(), inputs);
+      for (const wire::CopiedArray& array : node.copy().arrays()) {
+        producers_[array.storage()] = {ordinal, false};
+        AddInputs(array.source(), node.copy().source_devices(), &node.copy().devices(), inputs);
+      }
       break;
     case wire::Node::kFetch:
       AddInputs(node.fetch().source(), node.fetch().devices(), nullptr, inputs);

@@ -285,7 +285,7 @@ void HostileClient::FillMeaning(wire::Bulk& bulk) {
       bulk.mutable_gone()->add_segments(Size());
       return;
     case 11:
-      bulk.mutable_request()->mutable_into()->set_size(Size());
+      bulk.mutable_request()->add_into()->set_size(Size());
       return;
     case 12:
       bulk.mutable_failed()->set_code(static_cast<int32_t>(random_.Below(40)));

@@ -417,6 +417,19 @@ TEST(MessageCostTest, ALostWorkerCostsEachArrayNoMoreForItsOtherShards) {
   EXPECT_LT(many.bytes, few.bytes + few.bytes / 10);
 }
 
+// Of arrays 1 to n, to a device of the same island.
+void AddCopies(Head& head, size_t n, bool together) {
+  wire::CopyOp* op = nullptr;
+  for (size_t i = 0; i < n; ++i) {
+    if (op == nullptr || !together) {
+      op = head.Add()->mutable_copy();
+      op->add_devices(2);
+    }
+    op->add_sources(i + 1);
+    op->add_results(1000000 + i);
+  }
+}
+
 TEST(MessageCostTest, CopiesToWrongDevices) {
   ExpectLinear([](size_t n) {
     Head head(2);
@@ -429,6 +442,51 @@ TEST(MessageCostTest, CopiesToWrongDevices) {
     }
     return head.Cost();
   });
+}
+
+// The operation names n arrays, or n operations name one each.
+TEST(MessageCostTest, CopiesOfManyArraysTogetherAndApart) {
+  for (const bool together : {true, false}) {
+    ExpectLinear([together](size_t n) {
+      Head head(4);
+      head.HaveMany(n, false);
+      AddCopies(head, n, together);
+      return head.Cost();
+    });
+  }
+}
+
+TEST(MessageCostTest, CopiesOfUnknownRepeatedAndFreedArrays) {
+  ExpectLinear([](size_t n) {
+    Head head(4);
+    head.HaveMany(2, false);
+    head.Add()->mutable_delete_()->add_handles(2);
+    head.Send();
+    wire::CopyOp* op = head.Add()->mutable_copy();
+    op->add_devices(2);
+    for (size_t i = 0; i < n; ++i) {
+      op->add_sources(i % 3 == 0 ? 1 : i % 3 == 1 ? 2 : 500000 + i);
+      op->add_results(1000000 + i / 2);
+    }
+    return head.Cost();
+  });
+}
+
+// DF-1: a copy is one item for its island, of few bytes for each array.
+TEST(MessageCostTest, ACopyOfManyArraysIsOneItem) {
+  for (const bool together : {true, false}) {
+    size_t bytes_of_one = 0;
+    for (const size_t arrays : {1, 200}) {
+      Head head(4);
+      head.HaveMany(arrays, false);
+      AddCopies(head, arrays, together);
+      head.Send();
+      ASSERT_EQ(head.actions.to_islands.size(), 1u);
+      const size_t bytes = head.actions.to_islands[0].second.ByteSizeLong();
+      if (arrays == 1) bytes_of_one = bytes;
+      EXPECT_LE(bytes, bytes_of_one + 32 * (arrays - 1));
+    }
+  }
 }
 
 TEST(MessageCostTest, OneArrayOfManyShards) {
@@ -689,25 +747,46 @@ TEST(MessageCostTest, ALaunchOfManyArguments) {
   }
 }
 
+// Of arrays 1 to n.
+void AddArrays(wire::Copy& copy, size_t n) {
+  for (size_t i = 0; i < n; ++i) {
+    wire::CopiedArray* array = copy.add_arrays();
+    IslandHead::Refer(array->mutable_source(), i + 1);
+    array->set_storage(1000000 + i);
+    array->mutable_spec()->set_shard_bytes(8);
+  }
+}
+
 TEST(MessageCostTest, NodesOnManyDevices) {
   ExpectLinear([](size_t n) {
     IslandHead head(n);
-    for (uint64_t storage : {1, 2}) {
-      wire::Node* node = head.AddNode();
-      wire::ArraySpec* spec = node->mutable_upload()->mutable_spec();
-      node->mutable_upload()->set_storage(storage);
-      if (storage == 2) {
-        wire::Copy* copy = node->mutable_copy();
-        copy->set_storage(2);
-        IslandHead::Refer(copy->mutable_source(), 1);
-        copy->mutable_source()->mutable_runs(0)->set_count(static_cast<uint32_t>(2 * n));
-        for (size_t i = 0; i < 2 * n; ++i)
-          copy->mutable_source_spec()->add_devices(static_cast<uint32_t>(2 * n - 1 - i));
-        spec = copy->mutable_spec();
-      }
-      for (size_t i = 0; i < 2 * n; ++i) spec->add_devices(static_cast<uint32_t>(i));
+    wire::Upload* upload = head.AddNode()->mutable_upload();
+    upload->set_storage(1);
+    wire::Copy* copy = head.AddNode()->mutable_copy();
+    IslandHead::Refer(copy->add_arrays()->mutable_source(), 1);
+    copy->mutable_arrays(0)->mutable_source()->mutable_runs(0)->set_count(
+        static_cast<uint32_t>(2 * n));
+    copy->mutable_arrays(0)->set_storage(2);
+    for (size_t i = 0; i < 2 * n; ++i) {
+      upload->mutable_spec()->add_devices(static_cast<uint32_t>(i));
+      copy->add_source_devices(static_cast<uint32_t>(2 * n - 1 - i));
+      copy->add_devices(static_cast<uint32_t>(i));
     }
     return head.Cost();
+  });
+}
+
+TEST(MessageCostTest, ACopyOfManyArraysOnItsIsland) {
+  ExpectLinear([](size_t n) {
+    IslandHead head(2);
+    head.HaveMany(n);
+    wire::Copy* copy = head.AddNode()->mutable_copy();
+    copy->add_source_devices(0);
+    copy->add_devices(3);
+    AddArrays(*copy, n);
+    CountedWork cost = head.Cost();
+    const CountedWork end = WorkOf([&] { head.End(head.ordinal, head.ordinal); });
+    return CountedWork{cost.blocks + end.blocks, cost.bytes + end.bytes};
   });
 }
 
@@ -1000,20 +1079,41 @@ TEST(MessageCostTest, AnArrayOfAPutCostsTheSchedulerAndItsWorkerLittle) {
   ExpectLinear(of_worker);
 }
 
+// Arrays 1 to n, of one shard on device 0.
+void HaveMany(WorkerHead& head, size_t n) {
+  for (size_t i = 0; i < n; ++i) {
+    wire::IslandItem item;
+    item.mutable_node()->set_ordinal(i + 1);
+    item.mutable_node()->mutable_upload()->set_storage(i + 1);
+    item.mutable_node()->mutable_upload()->set_upload(i + 1);
+    item.mutable_node()->mutable_upload()->mutable_spec()->add_devices(0);
+    head.Step(std::move(item));
+  }
+}
+
 TEST(MessageCostTest, ALaunchOfManyArgumentsOnItsWorker) {
   ExpectLinear([](size_t n) {
     WorkerHead head(1);
-    for (size_t i = 0; i < n; ++i) {
-      wire::IslandItem item;
-      item.mutable_node()->set_ordinal(i + 1);
-      item.mutable_node()->mutable_upload()->set_storage(i + 1);
-      item.mutable_node()->mutable_upload()->set_upload(i + 1);
-      item.mutable_node()->mutable_upload()->mutable_spec()->add_devices(0);
-      head.Step(std::move(item));
-    }
+    HaveMany(head, n);
     wire::IslandItem launch = LaunchOf(n, 1, true);
     return WorkOf([&] { head.Step(std::move(launch)); });
   });
+}
+
+TEST(MessageCostTest, ACopyOfManyArraysOnItsWorker) {
+  for (const uint32_t device : {0, 1}) {  // here, and on another worker
+    ExpectLinear([device](size_t n) {
+      WorkerHead head(1);
+      HaveMany(head, n);
+      wire::IslandItem item;
+      item.mutable_node()->set_ordinal(1000000);
+      wire::Copy* copy = item.mutable_node()->mutable_copy();
+      copy->add_source_devices(0);
+      copy->add_devices(device);
+      AddArrays(*copy, n);
+      return WorkOf([&] { head.Step(std::move(item)); });
+    });
+  }
 }
 
 // Of a program over n devices, of which the worker has one: what the others have costs it nothing.

@@ -163,6 +163,7 @@ class Session {
   ArrayHandle PickUsable();
   ArrayHandle Upload(const Devices& devices);
   void Call();
+  std::vector<ArrayHandle> PickToCopy();
   void Copy();
   void Regroup();
   void Fetch();

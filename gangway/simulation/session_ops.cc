@@ -206,22 +206,42 @@ void Session::Call() {
   if (!donated.empty()) Consume(taken);
 }
 
+// One array, or several with as many shards, of which some may be named twice.
+std::vector<ArrayHandle> Session::PickToCopy() {
+  std::vector<ArrayHandle> sources = {PickUsable()};
+  const size_t shards = arrays_.at(sources[0]).devices.size();
+  for (uint64_t i = Below(2) * Below(6); i > 0; --i) {
+    const ArrayHandle other = PickUsable();
+    if (arrays_.at(other).devices.size() == shards) sources.push_back(other);
+  }
+  return sources;
+}
+
+// Arrays of one copy may fail together: a failure of one is a record that the others may meet.
 void Session::Copy() {
-  const ArrayHandle source = PickUsable();
+  const std::vector<ArrayHandle> sources = PickToCopy();
   Devices target(plan_.device_count);
   std::iota(target.begin(), target.end(), 0u);
   for (size_t i = target.size(); i > 1; --i) std::swap(target[i - 1], target[Below(i)]);
-  target.resize(arrays_.at(source).devices.size());
+  target.resize(arrays_.at(sources[0]).devices.size());
   for (int i = 0; i < 8 && Below(8) != 0; ++i) {  // mostly to devices where programs run
     if (const Devices& placement = Placement(); placement.size() == target.size())
       target = placement;
   }
-  const program::ValueId value = program_.AddTransfer(arrays_.at(source).value, target);
-  const Blame blame = BlameOf(arrays_.at(source));
-  const ArrayHandle result = Add(value, target);
-  SetBlame(result, blame);
-  client_->Copy(std::vector{source}, std::vector{result}, target, "");
-  ++counts_.copies;
+  Blame all;
+  std::vector<ArrayHandle> results;
+  for (ArrayHandle source : sources) {
+    const Blame blame = BlameOf(arrays_.at(source));
+    results.push_back(Add(program_.AddTransfer(arrays_.at(source).value, target), target));
+    SetBlame(results.back(), blame);
+    all.Add({.records = blame.records});
+  }
+  for (ArrayHandle result : results) {
+    if (all.records.empty()) break;
+    blame_[arrays_.at(result).places[0].first].Add(all);
+  }
+  client_->Copy(sources, results, target, "");
+  counts_.copies += results.size();
 }
 
 // Makes a new array from selected shards of one or two arrays.

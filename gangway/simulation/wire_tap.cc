@@ -133,8 +133,10 @@ void WireTap::OnNode(const Worker& worker, const wire::Node& node) {
     for (const wire::PutArray& array : node.put().arrays())
       AddOutput(worker, array.storage(), node.put().devices(), shards);
   } else if (node.has_copy()) {
-    AddInputs(worker, node.copy().source(), node.copy().source_spec().devices(), shards);
-    AddOutput(worker, node.copy().storage(), node.copy().spec().devices(), shards);
+    for (const wire::CopiedArray& array : node.copy().arrays()) {
+      AddInputs(worker, array.source(), node.copy().source_devices(), shards);
+      AddOutput(worker, array.storage(), node.copy().devices(), shards);
+    }
   } else if (node.has_fetch()) {
     AddInputs(worker, node.fetch().source(), node.fetch().devices(), shards);
   }

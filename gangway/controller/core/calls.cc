@@ -247,7 +247,8 @@ void Calls::Launch(Session& session, const wire::CallOp& op, const Executable& e
                    .unreleased_sources = {},
                    .senders = {},
                    .launched = executable.launched,
-                   .alone = launch->alone()};
+                   .alone = launch->alone(),
+                   .numbers = {}};
   for (const ArrayShapeRef& shape : executable.results) {
     node.results.push_back(
         rooms_.storages.Add(session.info.id, executable.devices, shape->shard_bytes, ordinal));

@@ -35,6 +35,7 @@ void Controller::Dispatch(Event& event, Time now) {
     auto session = sessions_.find(batch->session);
     if (session == sessions_.end()) return;
     for (wire::Op& op : *batch->batch.mutable_ops()) OnOp(session->second, op, now);
+    transfers_.SendCopies(session->second);
   } else if (auto* reports = std::get_if<FromScheduler>(&event)) {
     for (wire::Report& report : *reports->batch.mutable_reports())
       OnReport(reports->island, report, now);
@@ -65,6 +66,8 @@ void Controller::Dispatch(Event& event, Time now) {
 
 void Controller::OnOp(Session& session, wire::Op& op, Time now) {
   const SessionId id = session.info.id;
+  const bool overtakes = op.has_regroup() && Transfers::MayOvertakeCopies(session, op.regroup());
+  if (!op.has_copy() && !overtakes) transfers_.SendCopies(session);
   switch (op.op_case()) {
     case wire::Op::kCompile:
       return executables_.OnCompile(id, *op.mutable_compile(), now);

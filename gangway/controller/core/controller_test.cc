@@ -98,9 +98,10 @@ TEST_F(ControllerTest, AViewNamesTheRightShards) {
   Regroup(12, {{11, 1}});
   Copy(12, 13, {5});
   const wire::Copy& copy = items_.back().second.node().copy();
-  ASSERT_EQ(copy.source().runs_size(), 1);
-  EXPECT_EQ(copy.source().runs(0).first(), 3u);
-  EXPECT_EQ(copy.source_spec().devices(0), 3u);
+  ASSERT_EQ(copy.arrays_size(), 1);
+  ASSERT_EQ(copy.arrays(0).source().runs_size(), 1);
+  EXPECT_EQ(copy.arrays(0).source().runs(0).first(), 3u);
+  EXPECT_EQ(copy.source_devices(0), 3u);
   Regroup(14, {{11, 5}});
   EXPECT_THAT(Await({14})->message(), HasSubstr("has 3 shards, shard 5 was requested"));
 }

@@ -178,6 +178,13 @@ class ControllerTest : public ::testing::Test {
     op.mutable_copy()->mutable_devices()->Add(devices.begin(), devices.end());
     return OrdinalOf(std::move(op), 1);
   }
+  void CopyMany(const Handles& sources, const Handles& results, const Devices& devices) {
+    wire::Op op;
+    op.mutable_copy()->mutable_sources()->Add(sources.begin(), sources.end());
+    op.mutable_copy()->mutable_results()->Add(results.begin(), results.end());
+    op.mutable_copy()->mutable_devices()->Add(devices.begin(), devices.end());
+    Do(std::move(op), 1);
+  }
   void Regroup(uint64_t result, const std::vector<std::pair<uint64_t, uint32_t>>& shards) {
     wire::Op op;
     wire::RegroupOp::Result* out = op.mutable_regroup()->add_results();

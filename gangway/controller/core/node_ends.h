@@ -16,16 +16,15 @@ namespace gangway::controller {
 
 class NodeEnds {
  public:
-  // Of `count` nodes from `number` on.
-  void Add(uint64_t number, uint64_t count, const wire::FailureRef& failure) {
+  void Add(uint64_t number, const wire::FailureRef& failure) {
     if (!ends_.empty()) {
       End& last = ends_.back();
       if (last.failure == failure && last.first + last.count == number) {
-        last.count += count;
+        ++last.count;
         return;
       }
     }
-    ends_.push_back({number, count, failure});
+    ends_.push_back({number, 1, failure});
   }
 
   bool empty() const { return ends_.empty(); }

@@ -48,7 +48,7 @@ void Nodes::Refuse(SessionId id, const wire::FailureRef& why) {
   OfSession& session = sessions_.at(id);
   ++session.ended;
   ++session.numbered;
-  if (session.wants_ends) session.ends.Add(session.numbered, 1, why);
+  if (session.wants_ends) session.ends.Add(session.numbered, why);
   progressed_.insert(id);
 }
 
@@ -56,16 +56,20 @@ bool Nodes::HasUpload(SessionId session, uint64_t upload) const {
   return sessions_.at(session).uploads.contains(upload);
 }
 
-void Nodes::Add(SessionId id, Node node) {
+uint64_t Nodes::Number(SessionId id) {
   OfSession& session = sessions_.at(id);
+  ++session.pending;
+  return ++session.numbered;
+}
+
+void Nodes::Add(SessionId id, Node node) {
   const Ordinal ordinal = std::exchange(next_, Ordinal(next_.number() + 1));
-  const uint64_t number = session.numbered + 1;
-  session.pending += node.count;
-  session.numbered += node.count;
+  if (node.numbers.empty()) node.numbers.push_back(Number(id));
+  OfSession& session = sessions_.at(id);
   session.put_bytes += node.put_bytes;
   if (node.upload != 0) session.uploads[node.upload] = ordinal;
   if (node.launched && node.open_islands.size() > 1) sequencer_.Add(ordinal, node.open_islands);
-  nodes_[ordinal] = {.session = id, .number = number, .node = std::move(node), .failure = nullptr};
+  nodes_[ordinal] = {.session = id, .node = std::move(node), .failure = nullptr};
 }
 
 void Nodes::OnAbandon(SessionId session, wire::AbandonOp& op) {
@@ -190,10 +194,11 @@ void Nodes::End(Ordinal ordinal) {
   const auto found = sessions_.find(entry.session);
   if (found == sessions_.end()) return;
   OfSession& session = found->second;
-  session.pending -= node.count;
+  session.pending -= node.numbers.size();
   session.put_bytes -= node.put_bytes;
-  session.ended += node.count;
-  if (session.wants_ends) session.ends.Add(entry.number, node.count, entry.failure);
+  session.ended += node.numbers.size();
+  for (const uint64_t number : node.numbers)
+    if (session.wants_ends) session.ends.Add(number, entry.failure);
   if (node.upload != 0) session.uploads.erase(node.upload);
   progressed_.insert(entry.session);
   if (entry.failure) TellFailure(entry);

@@ -4,7 +4,7 @@
 // sequencer, and the halves of a copy between islands wait for its sources (GS-4).
 //
 // Also what each session is told of its nodes, which its client counts (TM-2): how many have ended, and which, if it
-// asked for that.
+// asked for that. A copy or put counts as often as it has arrays, since its client does not know how many nodes they become.
 //
 // Pure; not thread-safe. Stands on Storages, Awaits, Blame and Outbox.
 #ifndef GANGWAY_CONTROLLER_CORE_NODES_H_
@@ -36,7 +36,6 @@ class Nodes {
   struct Node {
     std::vector<StorageId> results;
     std::vector<uint32_t> open_islands;
-    uint64_t count = 1;                        // as how many its session counts it: a put's arrays
     std::vector<uint32_t> unreleased_sources;  // a copy's, that have not reported Released (GS-4)
     std::vector<size_t> senders;               // the workers whose shards leave these islands
     uint64_t fetch = 0;                        // the client's number, for fetches
@@ -44,6 +43,7 @@ class Nodes {
     uint64_t put_bytes = 0;                    // that a put's messages have
     LaunchedProgramRef launched;               // of a launch
     bool alone = false;                        // likewise: no other may run beside it
+    std::vector<uint64_t> numbers;             // from Number(); none: it takes the next one
   };
 
   // All references outlive this. A session may have `pending_max` nodes, and is refused more at twice as many.
@@ -66,6 +66,9 @@ class Nodes {
   // Of its puts that have not ended.
   uint64_t PutBytesOf(SessionId session) const { return sessions_.at(session).put_bytes; }
 
+  // By which the client counts the session's next node, or the next array of a copy or put. It is pending until the node that
+  // is to be added with it has ended.
+  uint64_t Number(SessionId session);
   Ordinal next() const { return next_; }  // of the node that is added next
   void Add(SessionId session, Node node);
   void OnAbandon(SessionId session, wire::AbandonOp& op);
@@ -94,7 +97,6 @@ class Nodes {
  private:
   struct Entry {
     SessionId session;
-    uint64_t number = 0;  // in its session: the first, if it counts as several
     Node node;
     wire::FailureRef failure;
   };
@@ -104,7 +106,7 @@ class Nodes {
     uint64_t put_bytes = 0;
     uint64_t ended = 0;
     uint64_t ended_reported = 0;
-    uint64_t numbered = 0;  // nodes so far
+    uint64_t numbered = 0;  // nodes so far, and further arrays of copies and puts
     NodeEnds ends;
     absl::flat_hash_map<uint64_t, Ordinal> uploads;  // that have not ended, by the client's number
   };

@@ -170,6 +170,20 @@ TEST_F(NodesTest, ASessionIsToldWhatItAskedFor) {
   EXPECT_THAT(Told(), ElementsAre("1:2")) << "the other one counts only, now and then";
 }
 
+TEST_F(NodesTest, ACopyCountsAsOftenAsItHasArrays_TM2) {
+  const uint64_t first = nodes_.Number(SessionId(1));
+  nodes_.Refuse(SessionId(1), SomeFailure("refused"));
+  const uint64_t third = nodes_.Number(SessionId(1));
+  EXPECT_EQ(nodes_.PendingOf(SessionId(1)), 2u);
+  const Ordinal copy = Add({.numbers = {first, third}}), other = Add();
+  EXPECT_EQ(nodes_.PendingOf(SessionId(1)), 3u);
+  for (const uint32_t island : {0, 1}) Done(island, copy);
+  EXPECT_EQ(nodes_.PendingOf(SessionId(1)), 1u);
+  for (const uint32_t island : {0, 1}) Done(island, other);
+  nodes_.ReportProgress();
+  EXPECT_THAT(Told(), ElementsAre("1:4")) << "the third and the fourth are one range";
+}
+
 TEST_F(NodesTest, NodesOfAClosedSessionEndOnTheirOwn) {
   const Ordinal ordinal = Add({.upload = 7});
   nodes_.Close(SessionId(1));
@@ -199,7 +213,9 @@ TEST_F(NodesTest, ALaunchIsTakenOnce) {
 }
 
 TEST_F(NodesTest, ANodeOfSeveralCountsAsSoMany_TM2) {
-  const Ordinal ordinal = Add({.count = 3, .put_bytes = 100});
+  const Ordinal ordinal = Add({.put_bytes = 100,
+                               .numbers = {nodes_.Number(SessionId(1)), nodes_.Number(SessionId(1)),
+                                           nodes_.Number(SessionId(1))}});
   EXPECT_EQ(nodes_.PendingOf(SessionId(1)), 3u);
   EXPECT_EQ(nodes_.PutBytesOf(SessionId(1)), 100u);
   EXPECT_EQ(nodes_.CheckRoom(SessionId(1)), nullptr);

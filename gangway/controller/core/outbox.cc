@@ -29,14 +29,15 @@ wire::FailureRef SpoiledInput(const wire::Node& node, const Spoiled& spoiled) {
     }
   };
   for (const wire::ArrayRef& argument : node.launch().arguments()) look(argument);
-  look(node.copy().source());
+  for (const wire::CopiedArray& array : node.copy().arrays()) look(array.source());
   look(node.fetch().source());
   return failure;
 }
 
 void SpoilResults(const wire::Node& node, const wire::FailureRef& why, Spoiled& spoiled) {
   for (const uint64_t result : node.launch().results()) spoiled[StorageId(result)] = why;
-  if (node.has_copy()) spoiled[StorageId(node.copy().storage())] = why;
+  for (const wire::CopiedArray& array : node.copy().arrays())
+    spoiled[StorageId(array.storage())] = why;
   if (node.has_upload()) spoiled[StorageId(node.upload().storage())] = why;
   for (const wire::PutArray& array : node.put().arrays()) spoiled[StorageId(array.storage())] = why;
 }

@@ -22,15 +22,6 @@ void FillRef(const std::vector<Run>& runs, wire::ArrayRef& ref) {
   }
 }
 
-void FillSpec(const Array& array, wire::ArraySpec& spec) {
-  spec.set_element_type(array.shape->element_type);
-  spec.mutable_shard_dims()->Add(array.shape->shard_dims.begin(), array.shape->shard_dims.end());
-  spec.set_shard_bytes(array.shape->shard_bytes);
-  spec.set_memory_kind(array.shape->memory_kind);
-  spec.mutable_devices()->Reserve(static_cast<int>(array.devices->size()));
-  for (const DeviceId device : array.devices->devices()) spec.add_devices(device.number());
-}
-
 const Array* SessionArrays::Find(uint64_t handle) const {
   auto it = arrays_.find(handle);
   return it == arrays_.end() ? nullptr : &it->second;

@@ -40,7 +40,6 @@ struct NamedShards {
 };
 
 void FillRef(const std::vector<Run>& runs, wire::ArrayRef& ref);
-void FillSpec(const Array& array, wire::ArraySpec& spec);
 
 class SessionArrays {
  public:

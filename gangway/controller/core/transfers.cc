@@ -1,6 +1,7 @@
 // Implementation of transfers.h.
 #include "gangway/controller/core/transfers.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -52,6 +53,28 @@ wire::IslandItem NodeItem(SessionId session, Ordinal ordinal) {
   return item;
 }
 
+void FillDevices(const DeviceList& list, google::protobuf::RepeatedField<uint32_t>& devices) {
+  devices.Reserve(static_cast<int>(list.size()));
+  for (const DeviceId device : list.devices()) devices.Add(device.number());
+}
+
+ArrayShapeRef InMemory(const ArrayShapeRef& shape, const std::string& memory_kind) {
+  if (shape->memory_kind == memory_kind) return shape;
+  auto changed = std::make_shared<ArrayShape>(*shape);
+  changed->memory_kind = memory_kind;
+  return changed;
+}
+
+void AddCopied(const Array& source, StorageId result, wire::Copy& copy) {
+  wire::CopiedArray* array = copy.add_arrays();
+  FillRef(source.runs, *array->mutable_source());
+  array->set_storage(result.number());
+  wire::TensorSpec* spec = array->mutable_spec();
+  spec->set_element_type(source.shape->element_type);
+  spec->mutable_shard_dims()->Add(source.shape->shard_dims.begin(), source.shape->shard_dims.end());
+  spec->set_shard_bytes(source.shape->shard_bytes);
+}
+
 }  // namespace
 
 wire::FailureRef Transfers::CheckUpload(const Session& session, const wire::UploadOp& op, Time now,
@@ -87,7 +110,8 @@ void Transfers::OnUpload(Session& session, wire::UploadOp& op, Time now) {
                         .unreleased_sources = {},
                         .senders = {},
                         .upload = op.upload(),
-                        .launched = nullptr});
+                        .launched = nullptr,
+                        .numbers = {}});
   session.arrays.Bind(op.array(), WholeStorage(ShapeOf(op.spec()), devices, storage));
   wire::IslandItem item = NodeItem(id, ordinal);
   wire::Upload* upload = item.mutable_node()->mutable_upload();
@@ -114,7 +138,7 @@ void Transfers::OnPut(Session& session, wire::Put& op, Time now) {
       PutOne(session, devices, array, run);
       continue;
     }
-    EndRun(session, devices, run);  // numbers follow the order of the operation
+    EndRun(session, devices, run);  // so that a node's numbers are in a row
     rooms_.nodes.Refuse(session.info.id, failure);
     session.arrays.BindFailure(array.array(), std::move(failure));
   }
@@ -161,6 +185,7 @@ void Transfers::PutOne(Session& session, const DeviceListRef& devices, wire::Put
                                                 array.tensor().shard_bytes(), rooms_.nodes.next());
   session.arrays.Bind(array.array(), WholeStorage(ShapeOf(array.tensor()), devices, storage));
   run.node.results.push_back(storage);
+  run.node.numbers.push_back(rooms_.nodes.Number(session.info.id));
   run.node.put_bytes += bytes;
   wire::PutArray* put = run.message.add_arrays();
   put->Swap(&array);
@@ -172,7 +197,6 @@ void Transfers::EndRun(const Session& session, const DeviceListRef& devices, Put
   if (run.node.results.empty()) return;
   const SessionId id = session.info.id;
   wire::IslandItem item = NodeItem(id, rooms_.nodes.next());
-  run.node.count = run.node.results.size();
   run.node.open_islands = devices->islands();
   rooms_.nodes.Add(id, std::exchange(run.node, {}));
   wire::Put next;
@@ -184,6 +208,7 @@ void Transfers::EndRun(const Session& session, const DeviceListRef& devices, Put
 
 // The devices are checked once, however many arrays go there.
 void Transfers::OnCopy(Session& session, const wire::CopyOp& op, Time now) {
+  const SessionId id = session.info.id;
   wire::FailureRef refused;
   const DeviceListRef devices = rooms_.fleet.ListOf(SpanOf(op.devices()), refused);
   if (!refused) refused = rooms_.fleet.CheckOpen(*devices);
@@ -191,22 +216,51 @@ void Transfers::OnCopy(Session& session, const wire::CopyOp& op, Time now) {
     refused = Refuse("the name of a memory has ", op.memory_kind().size(), " bytes, the limit is ",
                      kMemoryKindBytesMax);
   }
-  std::optional<CopyRoute>
-      route;  // of the last one: the arrays of a copy are mostly on the same devices
+  bool claimed = false;
   for (int i = 0; i < op.sources_size() && i < op.results_size(); ++i) {
+    if (session.arrays.Find(op.sources(i)) == nullptr) SendCopies(session);  // it may be a result
     wire::FailureRef failure = refused;
     if (!failure) failure = CheckCopy(session, op.sources(i), devices->size());
-    if (!failure) failure = rooms_.isolation.Claim(session.info, *devices, now);
+    if (!failure && !std::exchange(claimed, true))
+      failure = refused = rooms_.isolation.Claim(session.info, *devices, now);
     if (failure) {
-      rooms_.nodes.Refuse(session.info.id, failure);
+      rooms_.nodes.Refuse(id, failure);
       session.arrays.BindFailure(op.results(i), std::move(failure));
       continue;
     }
-    const Array& source = *session.arrays.Find(op.sources(i));
-    if (!route || route->from != source.devices)
-      route.emplace(rooms_.fleet.lists().topology(), source.devices, devices);
-    CopyOne(session, source, op.results(i), *route, op.memory_kind());
+    copies_.Add({op.sources(i), op.results(i), rooms_.nodes.Number(id)},
+                WayOf(*session.arrays.Find(op.sources(i)), devices, op.memory_kind()));
   }
+}
+
+void Transfers::SendCopies(Session& session) {
+  std::optional<CopyRoute> route;  // of the last one: mostly, all go the same way
+  for (const CopyBatch& batch : copies_.Take()) {
+    if (!route || route->from != batch.from || route->to != batch.to)
+      route.emplace(rooms_.fleet.lists().topology(), batch.from, batch.to);
+    Copy(session, batch, *route);
+  }
+}
+
+bool Transfers::MayOvertakeCopies(const Session& session, const wire::RegroupOp& op) {
+  auto is_known = [&session](uint64_t array) { return session.arrays.Find(array) != nullptr; };
+  return std::ranges::all_of(op.results(), [&](const wire::RegroupOp::Result& result) {
+    if (result.replica_of() != 0) return is_known(result.replica_of());
+    return std::ranges::all_of(result.shards(),
+                               [&](const auto& shard) { return is_known(shard.array()); });
+  });
+}
+
+CopyBatches::Way Transfers::WayOf(const Array& array, const DeviceListRef& to,
+                                  const std::string& memory_kind) const {
+  CopyBatches::Way way{.from = array.devices,
+                       .to = to,
+                       .memory_kind = memory_kind,
+                       .shard_bytes = array.shape->shard_bytes,
+                       .runs = array.runs.size(),
+                       .producers = {}};
+  for (const Run& run : array.runs) way.producers.Add(rooms_.storages.ProducerOf(run.storage));
+  return way;
 }
 
 wire::FailureRef Transfers::CheckCopy(const Session& session, uint64_t source,
@@ -219,32 +273,35 @@ wire::FailureRef Transfers::CheckCopy(const Session& session, uint64_t source,
                 shards);
 }
 
-void Transfers::CopyOne(Session& session, const Array& source, uint64_t result,
-                        const CopyRoute& route, const std::string& memory_kind) {
+void Transfers::Copy(Session& session, const CopyBatch& batch, const CopyRoute& route) {
   const SessionId id = session.info.id;
   const Ordinal ordinal = rooms_.nodes.next();
-  ArrayShapeRef shape = source.shape;
-  if (shape->memory_kind != memory_kind) {
-    auto changed = std::make_shared<ArrayShape>(*shape);
-    changed->memory_kind = memory_kind;
-    shape = std::move(changed);
-  }
-  const StorageId storage = rooms_.storages.Add(id, route.to, shape->shard_bytes, ordinal);
-  Array array = WholeStorage(std::move(shape), route.to, storage);
-  rooms_.nodes.Add(id, {.results = {storage},
-                        .open_islands = route.islands,
-                        .unreleased_sources = route.leaving_islands,
-                        .senders = route.senders,
-                        .launched = nullptr});
+  Nodes::Node node{.results = {},
+                   .open_islands = route.islands,
+                   .unreleased_sources = route.leaving_islands,
+                   .senders = route.senders,
+                   .launched = nullptr,
+                   .numbers = {}};
   wire::IslandItem item = NodeItem(id, ordinal);
   wire::Copy* copy = item.mutable_node()->mutable_copy();
-  FillRef(source.runs, *copy->mutable_source());
-  FillSpec(source, *copy->mutable_source_spec());
-  copy->set_storage(storage.number());
-  FillSpec(array, *copy->mutable_spec());
+  FillDevices(*route.from, *copy->mutable_source_devices());
+  FillDevices(*route.to, *copy->mutable_devices());
+  copy->set_memory_kind(batch.memory_kind);
   if (new_token_ && route.crosses_workers) copy->set_token(new_token_());
+  std::vector<Array> results;
+  for (const CopiedArray& each : batch.arrays) {
+    const Array& source = *session.arrays.Find(each.source);
+    const StorageId storage = rooms_.storages.Add(id, route.to, source.shape->shard_bytes, ordinal);
+    node.results.push_back(storage);
+    node.numbers.push_back(each.number);
+    AddCopied(source, storage, *copy);
+    results.push_back(WholeStorage(InMemory(source.shape, batch.memory_kind), route.to, storage));
+  }
+  rooms_.nodes.Add(id, std::move(node));
   rooms_.outbox.ToIslands(route.islands, std::move(item));
-  session.arrays.Bind(result, std::move(array));
+  // After the node, so that frees of unwanted storages follow it in the stream.
+  for (size_t i = 0; i < results.size(); ++i)
+    session.arrays.Bind(batch.arrays[i].result, std::move(results[i]));
 }
 
 void Transfers::OnFetch(Session& session, const wire::FetchOp& op) {
@@ -267,7 +324,8 @@ void Transfers::OnFetch(Session& session, const wire::FetchOp& op) {
                         .unreleased_sources = {},
                         .senders = {},
                         .fetch = op.fetch(),
-                        .launched = nullptr});
+                        .launched = nullptr,
+                        .numbers = {}});
   wire::Fetch* fetch = item.mutable_node()->mutable_fetch();
   FillRef(view.runs, *fetch->mutable_source());
   fetch->mutable_devices()->Add(view.devices.begin(), view.devices.end());

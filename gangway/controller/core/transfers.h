@@ -1,15 +1,17 @@
 // The operations that move arrays: uploads, puts, copies and fetches. Each becomes one node, sent to the islands of its
-// shards (DF-1); a copy of several arrays is as many nodes. The arrays of a put are one node as far as they come one
-// after the other in it and are accepted. What is refused spoils its own results, and its client is told. Where the
-// shards of a copy go is worked out once per pair of lists of devices (copy_route.h).
+// shards (DF-1). The arrays of a put are one node as far as they come one after the other in it and are accepted. Of
+// copies, the arrays that go the same way become one node (copy_batches.h), also those of consecutive operations: a
+// client may copy array by array. So copies wait until SendCopies. What is refused spoils its own results, and its
+// client is told.
 //
-// Keeps nothing between operations. Pure; not thread-safe. Stands on the rooms that it names.
+// Keeps the copies that wait, and nothing between steps. Pure; not thread-safe. Stands on the rooms that it names.
 #ifndef GANGWAY_CONTROLLER_CORE_TRANSFERS_H_
 #define GANGWAY_CONTROLLER_CORE_TRANSFERS_H_
 
 #include <functional>
 #include <string>
 
+#include "gangway/controller/core/copy_batches.h"
 #include "gangway/controller/core/copy_route.h"
 #include "gangway/controller/core/fleet.h"
 #include "gangway/controller/core/isolation.h"
@@ -39,6 +41,10 @@ class Transfers {
   void OnUpload(Session& session, wire::UploadOp& op, Time now);
   void OnPut(Session& session, wire::Put& op, Time now);
   void OnCopy(Session& session, const wire::CopyOp& op, Time now);
+  // To be called before any other operation of the session, and after its last one in a step.
+  void SendCopies(Session& session);
+  // Except for this one, if it names no result of a copy that waits.
+  static bool MayOvertakeCopies(const Session& session, const wire::RegroupOp& op);
   void OnFetch(Session& session, const wire::FetchOp& op);
 
  private:
@@ -55,11 +61,13 @@ class Transfers {
   wire::FailureRef CheckUpload(const Session& session, const wire::UploadOp& op, Time now,
                                DeviceListRef& devices);
   wire::FailureRef CheckCopy(const Session& session, uint64_t source, size_t shards) const;
-  void CopyOne(Session& session, const Array& source, uint64_t result, const CopyRoute& route,
-               const std::string& memory_kind);
+  CopyBatches::Way WayOf(const Array& array, const DeviceListRef& to,
+                         const std::string& memory_kind) const;
+  void Copy(Session& session, const CopyBatch& batch, const CopyRoute& route);
 
   const Rooms rooms_;
   const std::function<std::string()> new_token_;
+  CopyBatches copies_;  // that wait, of the session whose operations are applied
 };
 
 }  // namespace gangway::controller

@@ -58,6 +58,128 @@ TEST_F(TransfersTest, OnlyCopiesBetweenWorkersGetATokenAndEachItsOwn) {
   EXPECT_EQ(tokens[2], tokens[3]) << "both islands of one copy";
 }
 
+// Storages of the copies' sources, by node.
+std::vector<std::vector<uint64_t>> SourcesOf(
+    const std::vector<std::pair<uint32_t, wire::IslandItem>>& items) {
+  std::vector<std::vector<uint64_t>> sources;
+  for (const auto& [island, item] : items) {
+    if (!item.node().has_copy()) continue;
+    sources.emplace_back();
+    for (const wire::CopiedArray& array : item.node().copy().arrays())
+      sources.back().push_back(array.source().runs(0).storage());
+  }
+  return sources;
+}
+
+TEST_F(TransfersTest, ArraysThatAreThereAreCopiedByOneNode) {
+  for (uint64_t handle : {10, 11, 12}) Have(handle, {0, 1});
+  CopyMany({10, 12, 11, 10}, {20, 21, 22, 23}, {2, 3});
+  EXPECT_THAT(SourcesOf(items_), ElementsAre(ElementsAre(1, 3, 2, 1)));
+  const uint64_t ordinal = last_ordinal();
+  const wire::Copy copy = items_.back().second.node().copy();
+  EXPECT_THAT(copy.source_devices(), ElementsAre(0, 1));
+  EXPECT_THAT(copy.devices(), ElementsAre(2, 3));
+  EXPECT_EQ(copy.arrays(3).spec().shard_bytes(), 8u);
+  EXPECT_FALSE(Await({20}).has_value());
+  items_.clear();
+  Drop({21});
+  EXPECT_THAT(Freed(0), ElementsAre(copy.arrays(1).storage())) << "each result lives alone";
+  Done(0, ordinal);
+  EXPECT_EQ(Await({20, 22, 23})->code(), 0);
+}
+
+TEST_F(TransfersTest, ArraysOfSeveralNodesAreCopiedApartAndFailApart_ER1) {
+  const uint64_t first = Upload(10, {0, 1});
+  const uint64_t second = Upload(11, {0, 1});
+  Have(12, {0, 1});
+  Regroup(13, {{10, 0}, {12, 1}});
+  Regroup(14, {{10, 0}, {11, 1}});
+  items_.clear();
+  CopyMany({10, 11, 12, 13, 14}, {20, 21, 22, 23, 24}, {2, 3});
+  EXPECT_THAT(SourcesOf(items_),
+              ElementsAre(ElementsAre(1, 1), ElementsAre(2), ElementsAre(3), ElementsAre(1)))
+      << "the first and its view, each of the next two, and the view that waits for two nodes";
+  const uint64_t copied = items_[0].second.node().ordinal();
+  Done(0, first, "no bytes came");
+  Done(0, second);
+  for (uint64_t node = copied; node < copied + 4; ++node)
+    Done(0, node, node == copied || node == copied + 3 ? "no bytes came" : "");
+  for (uint64_t spoiled : {20, 23, 24}) EXPECT_EQ(Await({spoiled})->message(), "no bytes came");
+  EXPECT_EQ(Await({21, 22})->code(), 0);
+}
+
+TEST_F(TransfersTest, EachArrayOfACopyIsRefusedForItself) {
+  Have(10, {0, 1});
+  Have(11, {0});
+  Have(12, {0, 1});
+  Have(13, {2, 3});
+  DropShards(12, {0}, /*consume=*/true);
+  items_.clear();
+  CopyMany({10, 11, 12, 99, 13, 10, 10}, {20, 21, 22, 23, 25, 26, 26}, {2, 3});
+  EXPECT_THAT(SourcesOf(items_), ElementsAre(ElementsAre(1), ElementsAre(4), ElementsAre(1, 1)));
+  const wire::Copy& last = items_[2].second.node().copy();
+  EXPECT_THAT(Freed(0), ElementsAre(last.arrays(1).storage()))
+      << "its result has the handle of another one";
+  const uint64_t first = items_[0].second.node().ordinal();
+  for (uint64_t node : {first, first + 1, first + 2}) Done(0, node);
+  EXPECT_EQ(Await({20, 25, 26})->code(), 0);
+  EXPECT_THAT(Await({21})->message(), HasSubstr("the source has 1, the destination 2"));
+  EXPECT_THAT(Await({22})->message(), HasSubstr("deleted or donated"));
+  EXPECT_THAT(Await({23})->message(), HasSubstr("array handle 99 is not known"));
+}
+
+// As the PJRT door does: array by array, to several devices in turn, and views between them.
+TEST_F(TransfersTest, ConsecutiveCopiesGoTogetherByTheirWay) {
+  for (uint64_t handle : {10, 11}) Have(handle, {0});
+  Have(12, {0, 1});
+  FromClient batch{SessionId(1), {}};
+  auto copy = [&batch](uint64_t source, uint64_t result, uint32_t device) {
+    wire::CopyOp* op = batch.batch.add_ops()->mutable_copy();
+    op->add_sources(source);
+    op->add_results(result);
+    op->add_devices(device);
+  };
+  copy(10, 20, 2);
+  copy(10, 21, 3);
+  copy(11, 22, 2);
+  copy(11, 23, 3);
+  wire::RegroupOp::Result* view = batch.batch.add_ops()->mutable_regroup()->add_results();
+  view->set_array(13);
+  view->add_shards()->set_array(12);
+  copy(13, 24, 2);
+  copy(20, 25, 3);  // of a result
+  copy(21, 26, 2);  // likewise
+  batch.batch.add_ops()->mutable_drop()->add_handles(10);
+  copy(11, 27, 2);
+  Step(std::move(batch));
+  const uint64_t first = items_[0].second.node().ordinal();
+  EXPECT_THAT(SourcesOf(items_), ElementsAre(ElementsAre(1, 2, 3), ElementsAre(1, 2),
+                                             ElementsAre(4), ElementsAre(7), ElementsAre(2)));
+  for (uint64_t node = first; node < first + 5; ++node) Done(0, node);
+  EXPECT_EQ(Await({20, 21, 22, 23, 24, 25, 26, 27})->code(), 0);
+}
+
+// TM-2: twice its limit of pending nodes.
+TEST_F(TransfersTest, ACopyOf100000ArraysIsRefusedBeyondTheLimitOfItsSession_TM2) {
+  Have(10, {0, 1});
+  Handles sources(100'000, 10), results;
+  for (uint64_t i = 0; i < sources.size(); ++i) results.push_back(1000 + i);
+  CopyMany(sources, results, {2, 3});
+  size_t copied = 0;
+  std::vector<uint64_t> ordinals;
+  for (const auto& [island, item] : items_) {
+    if (!item.has_node()) continue;
+    copied += static_cast<size_t>(item.node().copy().arrays_size());
+    ordinals.push_back(item.node().ordinal());
+  }
+  EXPECT_EQ(copied, 2 * ControllerConfig().pending_nodes_max);
+  EXPECT_LE(ordinals.size(), copied / CopyBatches::kRunsMax + 1);
+  EXPECT_THAT(Await({1000 + copied})->message(), HasSubstr("twice the limit"));
+  for (const uint64_t ordinal : ordinals) Done(0, ordinal);
+  EXPECT_EQ(Await({1000, 999 + copied})->code(), 0);
+  EXPECT_NE(Copy(10, 500'000, {2, 3}), 0u) << "there is room again";
+}
+
 TEST_F(TransfersTest, AReleaseNamesTheProcessesThatHoldTheShards) {
   wire::Report up;
   up.mutable_worker_state()->set_up(true);

@@ -150,10 +150,10 @@ void DescribePut(const wire::Put& put, const IslandState& island, Description& d
     AddResult(StorageId(array.storage()), array.tensor().shard_bytes(), description);
 }
 
-// Shard i of the result comes from shard i of the source.
+// Shard i of each result comes from shard i of its source.
 void DescribeRoutes(const wire::Copy& copy, const Fleet& fleet, CopyPart& part) {
-  const DeviceIds& from = copy.source_spec().devices();
-  const DeviceIds& to = copy.spec().devices();
+  const DeviceIds& from = copy.source_devices();
+  const DeviceIds& to = copy.devices();
   for (int i = 0; i < std::min(from.size(), to.size()); ++i) {
     const auto source = fleet.Find(DeviceId(from.Get(i)));
     const auto sink = fleet.Find(DeviceId(to.Get(i)));
@@ -172,16 +172,18 @@ void DescribeRoutes(const wire::Copy& copy, const Fleet& fleet, CopyPart& part) 
 void DescribeCopy(const wire::Copy& copy, const IslandState& island, Description& description) {
   NodeState& node = description.node;
   CopyPart& part = node.part.emplace<CopyPart>();
-  const LayoutRef source = island.layouts.Of(copy.source_spec().devices());
-  const LayoutRef sink = island.layouts.Of(copy.spec().devices());
+  const LayoutRef source = island.layouts.Of(copy.source_devices());
+  const LayoutRef sink = island.layouts.Of(copy.devices());
   node.workers = source->workers;
   node.workers.insert(node.workers.end(), sink->workers.begin(), sink->workers.end());
   DropRepeats(node.workers);
   node.layout = sink;
-  AddReads(copy.source(), copy.source_spec().devices(), *source, island.fleet, node);
   description.results = sink;
-  if (!sink->devices.empty())
-    AddResult(StorageId(copy.storage()), copy.spec().shard_bytes(), description);
+  for (const wire::CopiedArray& array : copy.arrays()) {
+    AddReads(array.source(), copy.source_devices(), *source, island.fleet, node);
+    if (!sink->devices.empty())
+      AddResult(StorageId(array.storage()), array.spec().shard_bytes(), description);
+  }
   DescribeRoutes(copy, island.fleet, part);
 }
 
@@ -201,8 +203,8 @@ wire::FailureRef Check(const NodeState& node, const IslandState& island) {
   const uint64_t limit = island.books.ledger().limit_bytes(node.devices());
   if (node.result_bytes <= limit) return nullptr;
   return Refuse(absl::StatusCode::kResourceExhausted,  // GS-2: alone exceeds the budget
-                absl::StrCat("an array needs ", node.result_bytes,
-                             " bytes on each device, the budget is ", limit),
+                absl::StrCat(node.writes.size() == 1 ? "an array needs " : "a copy needs ",
+                             node.result_bytes, " bytes on each device, the budget is ", limit),
                 "Shard it over more devices, or raise the budget.");
 }
 

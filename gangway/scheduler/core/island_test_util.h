@@ -190,12 +190,21 @@ class IslandTest : public ::testing::Test {
   }
   void Copy(uint64_t ordinal, uint64_t source, const Devices& from, uint64_t result,
             const Devices& to) {
+    CopyMany(ordinal, {{source, result}}, from, to);
+  }
+  // `arrays`: sources and results.
+  void CopyMany(uint64_t ordinal, const std::vector<std::pair<uint64_t, uint64_t>>& arrays,
+                const Devices& from, const Devices& to) {
     wire::IslandItem item = NodeItem(ordinal);
     wire::Copy* copy = item.mutable_node()->mutable_copy();
-    Refer(copy->mutable_source(), source, static_cast<uint32_t>(from.size()));
-    *copy->mutable_source_spec() = Spec(from);
-    copy->set_storage(result);
-    *copy->mutable_spec() = Spec(to);
+    copy->mutable_source_devices()->Add(from.begin(), from.end());
+    copy->mutable_devices()->Add(to.begin(), to.end());
+    for (const auto& [source, result] : arrays) {
+      wire::CopiedArray* array = copy->add_arrays();
+      Refer(array->mutable_source(), source, static_cast<uint32_t>(from.size()));
+      array->set_storage(result);
+      array->mutable_spec()->set_shard_bytes(Spec(to).shard_bytes());
+    }
     Item(item);
   }
   void Fetch(uint64_t ordinal, uint64_t storage, const Devices& devices) {

@@ -159,8 +159,10 @@ wire::FailureRef Lifecycle::InputFailure(const NodeState& node) const {
 // worker.
 wire::FailureRef Lifecycle::LostShard(const wire::Node& message) const {
   const Storages& storages = island_.storages;
-  if (message.has_copy())
-    return storages.LostShard(message.copy().source(), message.copy().source_spec().devices());
+  for (const wire::CopiedArray& array : message.copy().arrays()) {
+    if (auto failure = storages.LostShard(array.source(), message.copy().source_devices()))
+      return failure;
+  }
   if (message.has_fetch())
     return storages.LostShard(message.fetch().source(), message.fetch().devices());
   if (!message.has_launch()) return nullptr;

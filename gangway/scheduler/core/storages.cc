@@ -69,11 +69,13 @@ void Storages::NoteCopied(const std::vector<StorageId>& sources, const wire::Cop
   for (StorageId id : sources) {
     if (State* source = Find(id)) source->shared = true;
   }
-  const auto& from = copy.source_spec().devices();
-  const auto& to = copy.spec().devices();
-  State* result = Find(StorageId(copy.storage()));
-  for (int i = 0; result != nullptr && i < std::min(from.size(), to.size()); ++i)
-    result->shared |= from.Get(i) == to.Get(i);
+  bool stays = false;  // a shard, whose buffer the result shares
+  for (int i = 0; i < std::min(copy.source_devices_size(), copy.devices_size()); ++i)
+    stays |= copy.source_devices(i) == copy.devices(i);
+  if (!stays) return;
+  for (const wire::CopiedArray& array : copy.arrays()) {
+    if (State* result = Find(StorageId(array.storage()))) result->shared = true;
+  }
 }
 
 void Storages::BeginFetch(const std::vector<StorageId>& sources) {

@@ -63,8 +63,6 @@ class StagedShard {
   // The other end may write into the block from now on.
   void Lend(std::shared_ptr<SharedBlock> block) { lent_ = LentBlock(std::move(block)); }
   bool lends() const { return static_cast<bool>(lent_); }
-  // The other end has not written the block and never will: it may be used again.
-  void ReturnBlock() { lent_.Return(); }
 
   // A piece whose bytes came over the link. A block that was lent is retired: the other end may still write it.
   // INVALID_ARGUMENT: see IncomingShard. RESOURCE_EXHAUSTED: the system has no memory. Or the error of `charge`.

@@ -127,24 +127,26 @@ struct PrepareLaunch {
   uint32_t callback_depth = 0;  // of the host callback that made it; 0: none did
 };
 
-// Shards that move between local devices, go to other workers, and come from other workers.
+// Shards that move between local devices, go to other workers, and come from other workers: at each position of a copy,
+// one of each of its arrays, in their order.
 struct PrepareCopy {
   struct Move {
-    ShardKey from;
-    ShardKey to;
+    std::vector<ShardKey> from;
+    std::vector<ShardKey> to;
     int from_device = 0;
     int to_device = 0;
   };
   struct Send {
-    ShardKey from;
+    std::vector<ShardKey> from;
     int device = 0;
-    uint32_t shard = 0;  // of the copy
+    uint32_t position = 0;
     DeviceId to_device;
   };
   struct Receive {
-    ShardKey to;
+    std::vector<ShardKey> to;
     int device = 0;
-    DeviceId from_device;  // the shard of the copy is that of `to`
+    uint32_t position = 0;
+    DeviceId from_device;
   };
   Ordinal ordinal;
   Held<NodeTask> held;

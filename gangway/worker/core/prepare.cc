@@ -192,53 +192,78 @@ std::optional<wire::Failure> WorkerCore::PreparePutNode(wire::Node& message, Nod
 std::optional<wire::Failure> WorkerCore::PrepareCopyNode(const wire::Node& message, Node& node) {
   const wire::Copy& copy = message.copy();
   node.kind = Node::Kind::kCopy;
-  const LocalPlaces from = PlacesOf(copy.source_spec().devices());
-  const LocalPlaces to = PlacesOf(copy.spec().devices());
+  const LocalPlaces from = PlacesOf(copy.source_devices());
+  const LocalPlaces to = PlacesOf(copy.devices());
   if (from.count != to.count) {
     return wire::MakeFailure(
         absl::StatusCode::kInvalidArgument,
         absl::StrCat("A copy from ", from.count, " to ", to.count, " shards needs equal counts."));
   }
-  std::vector<ShardKey> shards;
-  if (auto failure = Resolve(copy.source(), from, "The source", node, shards)) return failure;
+  if (copy.arrays().empty()) return std::nullopt;
   PrepareCopy prepare{.ordinal = Ordinal(message.ordinal()),
                       .session = node.session,
-                      .memory_kind = copy.spec().memory_kind(),
+                      .memory_kind = copy.memory_kind(),
                       .token = copy.token()};
-  CreateStorage result = MakeStorage(StorageId(copy.storage()), node.session, copy.spec());
-  const ShardKey result_key{.storage = result.storage, .held = result.held};
-  auto source = from.local.begin();
-  auto sink = to.local.begin();
-  while (source != from.local.end() || sink != to.local.end()) {
-    const uint32_t first_from = source == from.local.end() ? UINT32_MAX : source->position;
-    const uint32_t first_to = sink == to.local.end() ? UINT32_MAX : sink->position;
-    const uint32_t shard = std::min(first_from, first_to);
-    const ShardKey key = first_from == shard ? shards[source - from.local.begin()] : ShardKey();
-    const int from_device = first_from == shard ? (source++)->device : -1;
-    AddShard(copy, result_key, shard, key, from_device, first_to == shard ? (sink++)->device : -1,
-             prepare);
+  AddPositions(copy, from, to, prepare);
+  for (const wire::CopiedArray& array : copy.arrays()) {
+    if (auto failure = PrepareCopied(copy, array, from, to, node, prepare)) return failure;
   }
   node.transfers = !prepare.sends.empty() || !prepare.receives.empty();
   for (const PrepareCopy::Receive& receive : prepare.receives)
     node.sources.push_back(receive.from_device);
-  if (auto failure = AddResult(node, std::move(result), to)) return failure;
   if (prepare.moves.empty() && !node.transfers) return std::nullopt;
   HoldTask(node, std::move(prepare));
   return std::nullopt;
 }
 
-// `from`, `to`: local devices, -1 on another worker.
-void WorkerCore::AddShard(const wire::Copy& copy, ShardKey result, uint32_t shard,
-                          const ShardKey& source, int from, int to, PrepareCopy& prepare) {
-  result.shard = shard;
-  auto index = static_cast<int>(shard);
-  if (from >= 0 && to >= 0) {
-    prepare.moves.push_back({source, result, from, to});
-  } else if (from >= 0) {
-    prepare.sends.push_back({source, from, shard, DeviceId(copy.spec().devices(index))});
-  } else if (to >= 0) {
-    prepare.receives.push_back({result, to, DeviceId(copy.source_spec().devices(index))});
+// Merges the two lists, each by position: one that is in both moves, one that is in `from` alone leaves, and one that
+// is in `to` alone comes.
+void WorkerCore::AddPositions(const wire::Copy& copy, const LocalPlaces& from,
+                              const LocalPlaces& to, PrepareCopy& prepare) {
+  auto sink = to.local.begin();
+  auto receive_before = [&](size_t position) {
+    for (; sink != to.local.end() && sink->position < position; ++sink) {
+      const DeviceId sender(copy.source_devices(static_cast<int>(sink->position)));
+      prepare.receives.push_back({{}, sink->device, sink->position, sender});
+    }
+  };
+  for (const LocalPlaces::Place& source : from.local) {
+    receive_before(source.position);
+    if (sink != to.local.end() && sink->position == source.position) {
+      prepare.moves.push_back({{}, {}, source.device, (sink++)->device});
+    } else {
+      const DeviceId receiver(copy.devices(static_cast<int>(source.position)));
+      prepare.sends.push_back({{}, source.device, source.position, receiver});
+    }
   }
+  receive_before(to.count);
+}
+
+std::optional<wire::Failure> WorkerCore::PrepareCopied(const wire::Copy& copy,
+                                                       const wire::CopiedArray& array,
+                                                       const LocalPlaces& from,
+                                                       const LocalPlaces& to, Node& node,
+                                                       PrepareCopy& prepare) {
+  std::vector<ShardKey> shards;  // by place of `from`
+  if (auto failure = Resolve(array.source(), from, "The source", node, shards)) return failure;
+  CreateStorage result = MakeStorage(StorageId(array.storage()), node.session, array.spec());
+  result.memory_kind = copy.memory_kind();
+  // Each place of `from` moves or leaves, and each of `to` is moved to or receives, in their order.
+  auto move = prepare.moves.begin();
+  auto send = prepare.sends.begin();
+  for (size_t i = 0; i < shards.size(); ++i) {
+    const uint32_t position = from.local[i].position;
+    const bool leaves = send != prepare.sends.end() && send->position == position;
+    (leaves ? (send++)->from : (move++)->from).push_back(std::move(shards[i]));
+  }
+  move = prepare.moves.begin();
+  auto receive = prepare.receives.begin();
+  for (const LocalPlaces::Place& place : to.local) {
+    const bool comes = receive != prepare.receives.end() && receive->position == place.position;
+    (comes ? (receive++)->to : (move++)->to)
+        .push_back({.storage = result.storage, .shard = place.position, .held = result.held});
+  }
+  return AddResult(node, std::move(result), to);
 }
 
 std::optional<wire::Failure> WorkerCore::PrepareFetchNode(const wire::Node& message, Node& node) {
@@ -350,7 +375,8 @@ void WorkerCore::PoisonResultsOf(const wire::Node& message, Node& node) {
   std::vector<StorageId> results;
   if (message.has_launch()) results = Storages(message.launch().results());
   if (message.has_upload()) results.emplace_back(message.upload().storage());
-  if (message.has_copy()) results.emplace_back(message.copy().storage());
+  for (const wire::CopiedArray& array : message.copy().arrays())
+    results.emplace_back(array.storage());
   for (const wire::PutArray& array : message.put().arrays()) results.emplace_back(array.storage());
   for (StorageId result : results) {
     if (storages_.try_emplace(result).second) node.outputs.push_back(result);

@@ -175,9 +175,12 @@ class WorkerCore {
   std::optional<wire::Failure> PrepareUploadNode(const wire::Node& message, Node& node);
   std::optional<wire::Failure> PreparePutNode(wire::Node& message, Node& node);
   std::optional<wire::Failure> PrepareCopyNode(const wire::Node& message, Node& node);
-  // `result`: of any shard.
-  static void AddShard(const wire::Copy& copy, ShardKey result, uint32_t shard,
-                       const ShardKey& source, int from, int to, PrepareCopy& prepare);
+  static void AddPositions(const wire::Copy& copy, const LocalPlaces& from, const LocalPlaces& to,
+                           PrepareCopy& prepare);
+  // Adds the array's shards to each of these positions.
+  std::optional<wire::Failure> PrepareCopied(const wire::Copy& copy, const wire::CopiedArray& array,
+                                             const LocalPlaces& from, const LocalPlaces& to,
+                                             Node& node, PrepareCopy& prepare);
   std::optional<wire::Failure> PrepareFetchNode(const wire::Node& message, Node& node);
   // Finds the storage shard of `ref` at each local place, in their order, and checks that it exists
   // on that device.

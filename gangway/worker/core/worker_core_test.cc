@@ -113,17 +113,27 @@ class WorkerCoreTest : public ::testing::Test {
     body.set_fetch(fetch);
     return Item(item);
   }
-  // Copies one shard of `source` per device.
-  std::vector<Action> Copy(uint64_t ordinal, std::vector<uint32_t> from, std::vector<uint32_t> to,
-                           uint64_t result, uint64_t source = 100) {
+  // Copies one shard of each source per device. `arrays`: sources and results.
+  std::vector<Action> CopyMany(uint64_t ordinal, const std::vector<uint32_t>& from,
+                               const std::vector<uint32_t>& to,
+                               const std::vector<std::pair<uint64_t, uint64_t>>& arrays) {
     wire::IslandItem item = NodeItem(ordinal);
     wire::Copy& copy = *item.mutable_node()->mutable_copy();
-    *copy.mutable_source() = Ref(source, static_cast<uint32_t>(from.size()));
-    *copy.mutable_source_spec() = Spec(from);
-    *copy.mutable_spec() = Spec(to);
-    copy.set_storage(result);
+    copy.mutable_source_devices()->Add(from.begin(), from.end());
+    copy.mutable_devices()->Add(to.begin(), to.end());
+    for (const auto& [source, result] : arrays) {
+      wire::CopiedArray& array = *copy.add_arrays();
+      *array.mutable_source() = Ref(source, static_cast<uint32_t>(from.size()));
+      array.set_storage(result);
+      array.mutable_spec()->set_shard_bytes(Spec(to).shard_bytes());
+    }
     copy.set_token("a token");
     return Item(item);
+  }
+  std::vector<Action> Copy(uint64_t ordinal, const std::vector<uint32_t>& from,
+                           const std::vector<uint32_t>& to, uint64_t result,
+                           uint64_t source = 100) {
+    return CopyMany(ordinal, from, to, {{source, result}});
   }
   std::vector<Action> Release(std::vector<uint64_t> ordinals) {
     wire::IslandItem item;
@@ -667,24 +677,65 @@ TEST_F(WorkerCoreTest, ACopyKnowsWhatMovesWhatLeavesAndWhatComes) {
   Have(100);
   PrepareCopy local = All<PrepareCopy>(Copy(1, {10, 11}, {11, 10}, 101)).at(0);
   ASSERT_EQ(local.moves.size(), 2u);
-  EXPECT_EQ(local.moves[0].from, (ShardKey{StorageId(100), 0}));
-  EXPECT_EQ(local.moves[0].to, (ShardKey{StorageId(101), 0}));
+  EXPECT_EQ(local.moves[0].from.at(0), (ShardKey{StorageId(100), 0}));
+  EXPECT_EQ(local.moves[0].to.at(0), (ShardKey{StorageId(101), 0}));
   EXPECT_EQ(local.moves[0].to_device, 1);
   EXPECT_TRUE(local.sends.empty() && local.receives.empty());
   PrepareCopy mixed = All<PrepareCopy>(Copy(2, {10, 11, 24, 25}, {11, 25, 10, 24}, 102)).at(0);
   ASSERT_EQ(mixed.moves.size(), 1u);
   ASSERT_EQ(mixed.sends.size(), 1u);
-  EXPECT_EQ(mixed.sends[0].from, (ShardKey{StorageId(100), 1}));
+  EXPECT_EQ(mixed.sends[0].from.at(0), (ShardKey{StorageId(100), 1}));
   EXPECT_EQ(mixed.sends[0].device, 1);
   EXPECT_EQ(mixed.sends[0].to_device, DeviceId(25));
   ASSERT_EQ(mixed.receives.size(), 1u);
-  EXPECT_EQ(mixed.receives[0].to, (ShardKey{StorageId(102), 2}));
+  EXPECT_EQ(mixed.receives[0].to.at(0), (ShardKey{StorageId(102), 2}));
   EXPECT_EQ(mixed.receives[0].device, 0);
   EXPECT_EQ(mixed.receives[0].from_device, DeviceId(24));
   EXPECT_EQ(mixed.token, "a token");
   EXPECT_TRUE(All<PrepareCopy>(Copy(3, {24, 25}, {25, 24}, 103)).empty()) << "no part is local";
   EXPECT_THAT(Runs(Release({1, 2, 3})), ElementsAre(1, 2));
   EXPECT_THAT(Dones().size(), 1u);
+}
+
+TEST_F(WorkerCoreTest, ACopyOfSeveralArraysIsOneTaskByPosition) {
+  Have(100);
+  Have(101);
+  const PrepareCopy mixed = All<PrepareCopy>(CopyMany(3, {10, 11, 24}, {11, 25, 10},
+                                                      {{100, 110}, {101, 111}, {100, 112}}))
+                                .at(0);
+  auto keys = [](std::vector<uint64_t> storages, uint32_t shard) {
+    std::vector<ShardKey> all;
+    for (uint64_t storage : storages) all.push_back({StorageId(storage), shard});
+    return all;
+  };
+  ASSERT_EQ(mixed.moves.size(), 1u);
+  EXPECT_EQ(mixed.moves[0].from, keys({100, 101, 100}, 0));
+  EXPECT_EQ(mixed.moves[0].to, keys({110, 111, 112}, 0));
+  ASSERT_EQ(mixed.sends.size(), 1u);
+  EXPECT_EQ(mixed.sends[0].from, keys({100, 101, 100}, 1));
+  EXPECT_EQ(mixed.sends[0].position, 1u);
+  ASSERT_EQ(mixed.receives.size(), 1u);
+  EXPECT_EQ(mixed.receives[0].to, keys({110, 111, 112}, 2));
+  EXPECT_EQ(mixed.receives[0].position, 2u);
+}
+
+TEST_F(WorkerCoreTest, ACopyOfSeveralArraysFailsAsOne_ER1) {
+  Have(100);
+  EXPECT_TRUE(All<PrepareCopy>(CopyMany(2, {10, 11}, {11, 10}, {{100, 110}, {999, 111}})).empty())
+      << "no storage 999";
+  EXPECT_TRUE(All<PrepareCopy>(CopyMany(3, {10, 11}, {11, 10}, {{100, 120}, {100, 120}})).empty())
+      << "one result twice";
+  EXPECT_TRUE(All<PrepareCopy>(CopyMany(4, {10, 11}, {11, 10}, {})).empty()) << "of no array";
+  Copy(5, {10, 11}, {10, 11}, 130, 110);
+  Copy(6, {10, 11}, {10, 11}, 131, 111);
+  EXPECT_TRUE(Runs(Release({2, 3, 4, 5, 6})).empty());
+  std::map<uint64_t, wire::Failure> dones = Dones();
+  ASSERT_EQ(dones.size(), 5u);
+  EXPECT_EQ(dones[2].code(), static_cast<int>(absl::StatusCode::kDataLoss));
+  EXPECT_EQ(dones[3].code(), static_cast<int>(absl::StatusCode::kInvalidArgument));
+  EXPECT_EQ(dones[4].code(), 0);
+  for (uint64_t reader : {5, 6})
+    EXPECT_EQ(dones[reader].SerializeAsString(), dones[2].SerializeAsString());
 }
 
 // Devices 12 and 13 are another worker's.

@@ -176,10 +176,11 @@ TEST_F(WorkerPjrtTest, CopiesBetweenLocalDevicesAndInPlace) {
   auto copy = [&](uint64_t ordinal, uint64_t to, int device) {
     wire::IslandItem item = NodeItem(ordinal);
     wire::Copy& body = *item.mutable_node()->mutable_copy();
-    *body.mutable_source() = Ref(10, 1);
-    *body.mutable_source_spec() = Spec(kFour, 1);
-    *body.mutable_spec() = Spec(kFour, 1, device);
-    body.set_storage(to);
+    *body.add_arrays()->mutable_source() = Ref(10, 1);
+    body.mutable_arrays(0)->set_storage(to);
+    body.mutable_arrays(0)->mutable_spec()->set_shard_bytes(Spec(kFour, 1).shard_bytes());
+    *body.mutable_source_devices() = Spec(kFour, 1).devices();
+    *body.mutable_devices() = Spec(kFour, 1, device).devices();
     Item(item);
   };
   copy(2, 11, 3);

@@ -226,6 +226,14 @@ std::shared_ptr<store::Slot> WorkerService::FindSlot(const ShardKey& key, int de
   return slot;
 }
 
+std::vector<std::shared_ptr<store::Slot>> WorkerService::FindSlots(
+    const std::vector<ShardKey>& keys, int device) {
+  std::vector<std::shared_ptr<store::Slot>> slots;
+  slots.reserve(keys.size());
+  for (const ShardKey& key : keys) slots.push_back(FindSlot(key, device));
+  return slots;
+}
+
 void WorkerService::Do(CreateStorage& action) {
   auto storage = std::make_shared<HeldShards>();
   storage->spec = {action.element_type, std::move(action.dims)};
@@ -292,13 +300,17 @@ void WorkerService::Do(PrepareCopy& action) {
                         .session = action.session};
   for (const PrepareCopy::Move& move : action.moves) {
     parts.moves.push_back(
-        {FindSlot(move.from, move.from_device), FindSlot(move.to, move.to_device)});
+        {FindSlots(move.from, move.from_device), FindSlots(move.to, move.to_device)});
   }
   for (const PrepareCopy::Send& send : action.sends)
-    parts.sends.push_back({FindSlot(send.from, send.device), send.shard, send.to_device});
+    parts.sends.push_back({FindSlots(send.from, send.device), send.position, send.to_device});
   for (const PrepareCopy::Receive& receive : action.receives) {
-    parts.receives.push_back({FindSlot(receive.to, receive.device), receive.from_device});
-    parts.spec = receive.to.held.get()->spec;
+    parts.receives.push_back(
+        {FindSlots(receive.to, receive.device), receive.position, receive.from_device});
+  }
+  if (!action.receives.empty()) {
+    for (const ShardKey& key : action.receives.front().to)
+      parts.specs.push_back(key.held.get()->spec);
   }
   action.held.Set(std::make_shared<CopyTask>(environment_, action.ordinal, backend_, &transfers_,
                                              std::move(parts)));

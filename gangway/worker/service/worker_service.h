@@ -161,6 +161,8 @@ class WorkerService {
   void OpenDevices(const wire::OpenDevices& open);
   // Never null: a shard that is not here gives a failed slot.
   std::shared_ptr<store::Slot> FindSlot(const ShardKey& key, int device);
+  std::vector<std::shared_ptr<store::Slot>> FindSlots(const std::vector<ShardKey>& keys,
+                                                      int device);
   wire::Usage MakeUsage(uint64_t probe) const;
   wire::DataBytes MakeDataBytes() const;
 

@@ -24,6 +24,7 @@ using ::testing::HasSubstr;
 
 constexpr std::chrono::milliseconds kSilence{1500};
 const std::string kToken = "the first half..the second half.";
+constexpr size_t kSharedMin = 4;
 
 // One worker with two simulated devices, ids 10 * number and 10 * number + 1.
 class OneWorker {
@@ -46,7 +47,7 @@ class OneWorker {
     options.device_count = 2;
     options.transfer_silence_max = kSilence;
     options.shared_bytes_max = shared_bytes_max;
-    options.shared_shard_min = 1;
+    options.shared_shard_min = kSharedMin;
     options.open_backend = [shared]() -> absl::StatusOr<std::unique_ptr<device::Backend>> {
       return std::move(*shared);
     };
@@ -269,18 +270,40 @@ class TransferTest : public testing::TestWithParam<Medium> {
     Supply(at, ordinal, bytes, seed);
     ASSERT_EQ(worker(at).WaitDone(ordinal).code(), 0);
   }
-  // Sends both halves of a copy of a two-shard array; neither is released.
-  void Copy(uint64_t ordinal, int from, uint64_t source, int to, uint64_t result, size_t bytes,
-            const std::string& token = kToken) {
+  // One array of a copy, of two shards.
+  struct Copied {
+    uint64_t source = 0;
+    uint64_t result = 0;
+    size_t bytes = 0;
+  };
+  wire::IslandItem CopyItem(uint64_t ordinal, int from, int to, const std::vector<Copied>& arrays,
+                            const std::string& token = kToken) {
     wire::IslandItem item = NodeItem(ordinal);
     wire::Copy& copy = *item.mutable_node()->mutable_copy();
-    Refer(copy.mutable_source(), source, 2);
-    *copy.mutable_source_spec() = Spec(worker(from).devices(), bytes);
-    *copy.mutable_spec() = Spec(worker(to).devices(), bytes);
-    copy.set_storage(result);
+    for (uint32_t device : worker(from).devices()) copy.add_source_devices(device);
+    for (uint32_t device : worker(to).devices()) copy.add_devices(device);
+    for (const Copied& each : arrays) {
+      wire::CopiedArray& array = *copy.add_arrays();
+      Refer(array.mutable_source(), each.source, 2);
+      array.set_storage(each.result);
+      const wire::ArraySpec spec = Spec({}, each.bytes);
+      array.mutable_spec()->set_element_type(spec.element_type());
+      *array.mutable_spec()->mutable_shard_dims() = spec.shard_dims();
+      array.mutable_spec()->set_shard_bytes(each.bytes);
+    }
     copy.set_token(token);
+    return item;
+  }
+  // Sends both halves of a copy; neither is released.
+  void CopyMany(uint64_t ordinal, int from, int to, const std::vector<Copied>& arrays,
+                const std::string& token = kToken) {
+    const wire::IslandItem item = CopyItem(ordinal, from, to, arrays, token);
     worker(from).Item(item);
     worker(to).Item(item);
+  }
+  void Copy(uint64_t ordinal, int from, uint64_t source, int to, uint64_t result, size_t bytes,
+            const std::string& token = kToken) {
+    CopyMany(ordinal, from, to, {{source, result, bytes}}, token);
   }
   void ReleaseReceiver(uint64_t ordinal, int to, const wire::Worker& from) {
     wire::IslandItem item;
@@ -364,7 +387,7 @@ INSTANTIATE_TEST_SUITE_P(Media, TransferTest,
 TEST_P(TransferTest, ShardsArriveBitwiseWhateverTheirSizeAndBytesAreCounted) {
   worker(1).OpenStream();
   uint64_t next = 1;
-  uint64_t total = 0;
+  uint64_t total = 0, large = 0;
   for (size_t bytes : {size_t{0}, size_t{1}, size_t{1} << 20, (size_t{5} << 20) + 3}) {
     const uint64_t n = next;
     next += 10;
@@ -376,17 +399,73 @@ TEST_P(TransferTest, ShardsArriveBitwiseWhateverTheirSizeAndBytesAreCounted) {
     EXPECT_EQ(worker(0).WaitDone(n + 1).code(), 0);
     ExpectContents(1, n + 2, n + 1, bytes, static_cast<int>(n));
     total += 2 * bytes;
+    large += bytes < kSharedMin ? 0 : 2 * bytes;
     worker(0).Free({n});
     worker(1).Free({n + 1});
   }
   wire::DataBytes sent = worker(0).Probe().data(), received = worker(1).Probe().data();
   EXPECT_EQ(sent.to_workers(), total);
   EXPECT_EQ(received.from_workers(), total);
-  EXPECT_EQ(sent.to_workers_shared(), shared() ? total : 0u);
-  EXPECT_EQ(received.from_workers_shared(), shared() ? total : 0u);
+  EXPECT_EQ(sent.to_workers_shared(), shared() ? large : 0u);
+  EXPECT_EQ(received.from_workers_shared(), shared() ? large : 0u);
   EXPECT_EQ(sent.from_workers() + received.to_workers() + sent.to_clients(), 0u);
   EXPECT_EQ(sent.from_clients(), total);
   EXPECT_EQ(received.to_clients(), total);
+  ExpectNothingLeft(0);
+  ExpectNothingLeft(1);
+}
+
+TEST_P(TransferTest, ArraysOfOneCopyArriveBitwiseAndAreFreedOneByOne_OB1) {
+  const std::vector<size_t> sizes = {3, 0, 70'000, 1, (size_t{2} << 20) + 3, 1000, 70'000, 2};
+  worker(1).OpenStream();
+  std::vector<Copied> arrays;
+  size_t total = 0, large = 0;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    Have(0, i + 1, i + 1, sizes[i], static_cast<int>(10 * i));
+    arrays.push_back({i + 1, 100 + i, sizes[i]});
+    total += 2 * sizes[i];
+    large += sizes[i] < kSharedMin ? 0 : 2 * sizes[i];
+  }
+  CopyMany(50, 0, 1, arrays);
+  worker(0).Release({50});
+  ReleaseReceiver(50, 1, worker(0).Describe());
+  EXPECT_EQ(worker(1).WaitDone(50).code(), 0);
+  EXPECT_EQ(worker(0).WaitDone(50).code(), 0);
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    ExpectContents(1, 200 + i, 100 + i, sizes[i], static_cast<int>(10 * i));
+    EXPECT_EQ(worker(1).WaitDone(200 + i).code(), 0);
+  }
+  EXPECT_EQ(worker(1).Probe().data().from_workers(), total);
+  EXPECT_EQ(worker(1).Probe().data().from_workers_shared(), shared() ? large : 0u);
+  uint64_t held = total;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    worker(1).Free({100 + i});
+    worker(0).Free({i + 1});
+    held -= 2 * sizes[i];
+    uint64_t bytes = 0;
+    const wire::Usage usage = worker(1).Probe();
+    for (const wire::DeviceUsage& device : usage.devices()) bytes += device.bytes();
+    EXPECT_EQ(bytes, held);
+  }
+  ExpectNothingLeft(0);
+  ExpectNothingLeft(1);
+}
+
+// Its other arrays are there, and do not arrive either.
+TEST_P(TransferTest, ASpoiledArraySpoilsItsCopyAsAWhole_ER1) {
+  Have(0, 1, 1, 1000, 1);
+  Declare(0, 3, 3, 1000);
+  CopyMany(5, 0, 1, {{1, 11, 1000}, {3, 13, 1000}, {1, 12, 1000}});
+  worker(0).Release({5});
+  ReleaseReceiver(5, 1, worker(0).Describe());
+  worker(0).Cancel(3, wire::MakeFailure(absl::StatusCode::kDeadlineExceeded, "no bytes came"));
+  const wire::Failure sender = worker(0).WaitDone(5);
+  EXPECT_EQ(sender.message(), "no bytes came");
+  EXPECT_FALSE(worker(1).IsDone(5));
+  worker(1).Cancel(5, sender);
+  EXPECT_EQ(worker(1).WaitDone(5).message(), "no bytes came");
+  worker(0).Free({1, 3});
+  worker(1).Free({11, 12, 13});
   ExpectNothingLeft(0);
   ExpectNothingLeft(1);
 }
@@ -395,13 +474,7 @@ TEST_P(TransferTest, ShardsArriveBitwiseWhateverTheirSizeAndBytesAreCounted) {
 TEST_P(TransferTest, ARequestMayComeBeforeItsShard) {
   worker(0).OpenStream();
   worker(1).OpenStream();
-  wire::IslandItem item = NodeItem(2);
-  wire::Copy& copy = *item.mutable_node()->mutable_copy();
-  Refer(copy.mutable_source(), 1, 2);
-  *copy.mutable_source_spec() = Spec(worker(0).devices(), 1000);
-  *copy.mutable_spec() = Spec(worker(1).devices(), 1000);
-  copy.set_storage(2);
-  copy.set_token(kToken);
+  const wire::IslandItem item = CopyItem(2, 0, 1, {{1, 2, 1000}});
   worker(1).Item(item);
   ReleaseReceiver(2, 1, worker(0).Describe());
   worker(1).Probe();
@@ -800,7 +873,7 @@ TEST_P(SharedTransferTest, WhoIsNotReachedByItsSocketIsOnAnotherHost) {
   socket.set_secret("x");
   ASSERT_TRUE(link->Send(std::move(reply)).ok());
   EXPECT_TRUE(inbox.Until([](wire::Frame& frame) {
-    EXPECT_FALSE(frame.bulk().request().has_into());
+    EXPECT_TRUE(frame.bulk().request().into().empty());
     return frame.bulk().has_request();
   }));
   listener->reset();
@@ -819,9 +892,9 @@ TEST_P(SharedTransferTest, APlaceThatWasNotHandedOverIsNotWritten) {
   frame.mutable_bulk()->mutable_name()->set_transfer(2);
   wire::ShardRequest& request = *frame.mutable_bulk()->mutable_request();
   request.set_token(TransferToken::Split(kToken).ask);
-  request.mutable_into()->set_segment(1);
-  request.mutable_into()->set_offset(~uint64_t{0});
-  request.mutable_into()->set_size(1000);
+  request.add_into()->set_segment(1);
+  request.mutable_into(0)->set_offset(~uint64_t{0});
+  request.mutable_into(0)->set_size(1000);
   ASSERT_TRUE(link->Send(std::move(frame)).ok());
   EXPECT_TRUE(inbox.Until([](wire::Frame& f) {
     if (!f.has_bulk()) return false;

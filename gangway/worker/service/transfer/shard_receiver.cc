@@ -47,7 +47,7 @@ void ShardReceiver::Ask(TransferPlane::Asking asking) {
   const bool dial = peer.link == nullptr;
   if (dial) peer.worker = asking.from;
   peer.asked.insert(key);
-  entry->second.staged = transport::StagedShard(asking.size);
+  entry->second.incoming = transport::IncomingBatch(asking.sizes);
   entry->second.asking = std::move(asking);
   if (dial) Dial(incarnation);
   peer.link->Await(Clock::now());
@@ -90,13 +90,24 @@ void ShardReceiver::SendRequest(Peer& peer, Asked& asked) {
   SetName(asking.key, *frame.mutable_bulk()->mutable_name());
   wire::ShardRequest& request = *frame.mutable_bulk()->mutable_request();
   request.set_token(asking.token.ask);
-  if (asking.size >= options_.shared_shard_min) {
-    if (auto block = pool_.Allocate(peer.segments, asking.size)) {
-      *request.mutable_into() = transport::NameOf(*block, asking.size);
-      asked.staged.Lend(std::move(block));
-    }
-  }
+  LendBlocks(peer, asked, request);
   peer.link->Send(std::move(frame)).IgnoreError();  // WatchSilence detects a stream that is cut
+}
+
+void ShardReceiver::LendBlocks(Peer& peer, Asked& asked, wire::ShardRequest& request) {
+  transport::IncomingBatch& incoming = asked.incoming;
+  bool lends = false;
+  for (size_t i = 0; i < incoming.count(); ++i) {
+    wire::SharedBlock& into = *request.add_into();
+    const size_t size = incoming.size_of(i);
+    if (size == 0 || size < options_.shared_shard_min) continue;
+    auto block = pool_.Allocate(peer.segments, size);
+    if (block == nullptr) continue;
+    into = transport::NameOf(*block, size);
+    incoming.Lend(i, std::move(block));
+    lends = true;
+  }
+  if (!lends) request.clear_into();
 }
 
 void ShardReceiver::DropIdleMemory() {
@@ -124,7 +135,7 @@ absl::Status ShardReceiver::OnBulk(Peer& peer, const wire::Bulk& bulk) {
   if (!is_due) return absl::OkStatus();  // already cancelled
   const Asked& asked = asked_.at(key);
   const std::string& proof = bulk.has_placed() ? bulk.placed().proof() : bulk.bytes().proof();
-  if (!asked.staged.begun() && proof != asked.asking.token.proof) {
+  if (!asked.incoming.begun() && proof != asked.asking.token.proof) {
     return absl::PermissionDeniedError(absl::StrCat(
         "the process at ", peer.worker.data_address(),
         " sent a shard without the copy's proof; it is not the worker that was asked"));
@@ -138,32 +149,36 @@ absl::Status ShardReceiver::OnBulk(Peer& peer, const wire::Bulk& bulk) {
 }
 
 void ShardReceiver::OnBytes(Peer& peer, TransferKey key, const wire::ShardBytes& bytes) {
-  Asked& asked = asked_.at(key);
-  asked.staged.ReturnBlock();  // the sender chose the stream and wrote nothing into the block
-  if (absl::Status taken = Take(asked, bytes); !taken.ok()) return End(key, taken);
+  if (absl::Status taken = Take(asked_.at(key), bytes); !taken.ok()) return End(key, taken);
   received_bytes_ += bytes.data().size();
-  if (!asked.staged.complete()) return;
-  SendReceived(peer, key);
-  transport::StagedShard::Bytes all = asked.staged.TakeBytes();
-  auto charge = std::make_shared<StagingMemory::Charge>(std::move(asked.charge));
-  End(key, ShardBytes{all.bytes, std::move(all.owner), std::move(charge)});
+  Complete(peer, key);
 }
 
 void ShardReceiver::OnPlaced(Peer& peer, TransferKey key) {
-  Asked& asked = asked_.at(key);
-  if (absl::Status placed = asked.staged.Place(); !placed.ok()) {
+  transport::IncomingBatch& incoming = asked_.at(key).incoming;
+  if (absl::Status placed = incoming.Place(); !placed.ok()) {
     return End(key, absl::InternalError(absl::StrCat(Name(peer.worker), " sent a shard wrongly: ",
                                                      std::string(placed.message()))));
   }
-  received_bytes_ += asked.asking.size;
-  received_shared_bytes_ += asked.asking.size;
+  received_bytes_ += incoming.placed_bytes();
+  received_shared_bytes_ += incoming.placed_bytes();
+  Complete(peer, key);
+}
+
+// Nothing yet, if bytes are missing.
+void ShardReceiver::Complete(Peer& peer, TransferKey key) {
+  Asked& asked = asked_.at(key);
+  if (!asked.incoming.complete()) return;
   SendReceived(peer, key);
-  transport::StagedShard::Bytes bytes = asked.staged.TakeBytes();
-  End(key, ShardBytes{bytes.bytes, std::move(bytes.owner), nullptr});
+  const auto charge = std::make_shared<StagingMemory::Charge>(std::move(asked.charge));
+  std::vector<ShardBytes> shards;
+  for (transport::IncomingBatch::Bytes& bytes : asked.incoming.TakeBytes())
+    shards.push_back({bytes.bytes, std::move(bytes.owner), charge});
+  End(key, std::move(shards));
 }
 
 absl::Status ShardReceiver::Take(Asked& asked, const wire::ShardBytes& bytes) {
-  absl::Status taken = asked.staged.Take(
+  absl::Status taken = asked.incoming.Take(
       transport::PieceOf(bytes), bytes.data(), [&](uint64_t size) -> absl::Status {
         if (options_.staging == nullptr) return absl::OkStatus();
         auto more =
@@ -211,7 +226,7 @@ bool ShardReceiver::Cancel(TransferKey key, const absl::Status& why) {
   return true;
 }
 
-void ShardReceiver::End(TransferKey key, absl::StatusOr<ShardBytes> outcome) {
+void ShardReceiver::End(TransferKey key, absl::StatusOr<std::vector<ShardBytes>> outcome) {
   auto entry = asked_.extract(key);  // whose block the sender may still write
   if (entry.empty()) return;
   TransferPlane::Asking& asking = entry.mapped().asking;

@@ -1,12 +1,12 @@
 // The receiving half of transfers over streams: one stream to each sending worker, and the shards
-// that are requested on it. Belongs to one event loop; connecting, which blocks, runs on its own
-// thread and posts the outcome back.
+// that are requested on it, those of one transfer together. Belongs to one event loop; connecting,
+// which blocks, runs on its own thread and posts the outcome back.
 //
-// If the sender is on this host, a request names a block of shared memory and the sender writes the
-// shard into it; the stream then carries only control messages. A sender is on this host if the
-// unix socket that it names can be reached. Small shards, and those for which the pool has no room,
-// arrive on the stream. If a sender may still write into a block after its request ended, the block
-// is never reused.
+// If the sender is on this host, a request names a block of shared memory for each large shard, and
+// the sender writes the shard into it. A sender is on this host if the unix socket that it names can
+// be reached. Small shards, and those for which the pool has no room, arrive on the stream, those of
+// a transfer packed. If a sender may still write into a block after its request ended, the block is
+// never reused.
 //
 // A request that is cancelled is dropped: its sender is told, which may keep it for a shard that is never offered.
 //
@@ -23,10 +23,11 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "gangway/base/executor.h"
 #include "gangway/transport/bulk/bulk_link.h"
-#include "gangway/transport/bulk/incoming_shard.h"
+#include "gangway/transport/bulk/incoming_batch.h"
 #include "gangway/transport/bulk/lending_pool.h"
 #include "gangway/transport/bulk/segment_exchange.h"
 #include "gangway/transport/bulk/silence.h"
@@ -65,8 +66,8 @@ class ShardReceiver {
  private:
   struct Asked {
     TransferPlane::Asking asking;
-    StagingMemory::Charge charge;   // of what arrives on the stream
-    transport::StagedShard staged;  // lends the block that the sender may write
+    StagingMemory::Charge charge;       // of what arrives on the stream
+    transport::IncomingBatch incoming;  // lends the blocks that the sender may write
   };
   // A worker and its stream.
   struct Peer {
@@ -81,12 +82,14 @@ class ShardReceiver {
   void OnBytes(Peer& peer, TransferKey key, const wire::ShardBytes& bytes);
   absl::Status Take(Asked& asked, const wire::ShardBytes& bytes);
   void OnPlaced(Peer& peer, TransferKey key);
+  void Complete(Peer& peer, TransferKey key);
   void OnOpen(Peer& peer, const wire::HelloReply& answer);
   void DropIdleMemory();
   void SendRequest(Peer& peer, Asked& asked);
+  void LendBlocks(Peer& peer, Asked& asked, wire::ShardRequest& request);
   static void SendReceived(Peer& peer, TransferKey key);
   void Lose(Incarnation incarnation, const absl::Status& why);
-  void End(TransferKey key, absl::StatusOr<ShardBytes> outcome);
+  void End(TransferKey key, absl::StatusOr<std::vector<ShardBytes>> outcome);
   void WatchSilence();
 
   const Options options_;

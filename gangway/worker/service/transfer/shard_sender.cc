@@ -19,7 +19,7 @@ namespace {
 
 constexpr size_t kPieceBytes = size_t{1} << 20;
 constexpr size_t kActiveMax = 4;       // shards of a session that take turns on a stream
-constexpr size_t kParkedMax = 65'536;  // per stream
+constexpr size_t kParkedMax = 65'536;  // per stream: requests, and blocks that they name
 constexpr std::chrono::milliseconds kWatchInterval{500};
 
 // The time that this takes does not reveal how much of a guess was right.
@@ -28,6 +28,10 @@ bool SameSecret(const std::string& a, const std::string& b) {
   unsigned char difference = 0;
   for (size_t i = 0; i < a.size(); ++i) difference |= static_cast<unsigned char>(a[i] ^ b[i]);
   return difference == 0;
+}
+
+size_t Parked(const wire::ShardRequest& request) {
+  return 1 + static_cast<size_t>(request.into_size());
 }
 
 }  // namespace
@@ -80,7 +84,8 @@ void ShardSender::OnReceived(uint64_t id, TransferKey key) {
 void ShardSender::OnRequest(uint64_t id, Stream& stream, TransferKey key,
                             const wire::ShardRequest& request) {
   if (offered_.contains(key)) return Assign(key, id, request);
-  if (++stream.parked > kParkedMax) {
+  stream.parked += Parked(request);
+  if (stream.parked > kParkedMax) {
     return Refuse(id, absl::ResourceExhaustedError(absl::StrCat("More than ", kParkedMax,
                                                                 " requests wait for shards that "
                                                                 "were never offered.")));
@@ -90,7 +95,9 @@ void ShardSender::OnRequest(uint64_t id, Stream& stream, TransferKey key,
 
 // The offer of a shard is ended by a Cancel, not by this.
 void ShardSender::OnDropped(uint64_t id, Stream& stream, TransferKey key) {
-  stream.parked -= parked_.erase({key, id});
+  const auto [first, last] = parked_.equal_range({key, id});
+  for (auto it = first; it != last; ++it) stream.parked -= Parked(it->second);
+  parked_.erase(first, last);
 }
 
 void ShardSender::Assign(TransferKey key, uint64_t id, const wire::ShardRequest& request) {
@@ -101,12 +108,13 @@ void ShardSender::Assign(TransferKey key, uint64_t id, const wire::ShardRequest&
                                        " was requested without its token, or twice.")));
   }
   offered.stream = id;
-  if (request.has_into()) {
-    Stream& stream = streams_.at(id);
-    offered.target = stream.segments.Find(request.into(), [&stream](const absl::Status& why) {
+  Stream& stream = streams_.at(id);
+  for (const wire::SharedBlock& into : request.into()) {
+    Target& target = offered.targets.emplace_back(Target{.memory = nullptr, .size = into.size()});
+    if (into.size() == 0) continue;
+    target.memory = stream.segments.Find(into, [&stream](const absl::Status& why) {
       spdlog::warn("No shared memory with {}: {}", stream.peer, std::string(why.message()));
     });
-    offered.target_bytes = request.into().size();
   }
   if (!std::exchange(watching_, true))
     options_.loop->PostAt(Clock::now() + kWatchInterval, [this] { WatchDeadlines(); });
@@ -122,8 +130,8 @@ void ShardSender::Offer(TransferPlane::Offering offering) {
   const auto last = parked_.upper_bound({key, UINT64_MAX});
   std::vector<std::pair<uint64_t, wire::ShardRequest>> requests;
   for (auto it = first; it != last; ++it) {
+    streams_.at(it->first.second).parked -= Parked(it->second);
     requests.emplace_back(it->first.second, std::move(it->second));
-    --streams_.at(it->first.second).parked;
   }
   parked_.erase(first, last);
   for (const auto& [stream, request] : requests) {
@@ -131,15 +139,21 @@ void ShardSender::Offer(TransferPlane::Offering offering) {
   }
 }
 
-void ShardSender::Settle(TransferKey key, absl::StatusOr<std::shared_ptr<device::Buffer>> shard) {
+void ShardSender::Settle(TransferKey key, absl::StatusOr<TransferPlane::Buffers> shards) {
   auto entry = offered_.find(key);
   if (entry == offered_.end() || entry->second.state != State::kUnsettled) return;
   Offered& offered = entry->second;
   offered.state = State::kSettled;
-  if (shard.ok()) {
-    offered.buffer = *std::move(shard);
+  if (shards.ok()) {
+    offered.buffers = *std::move(shards);
   } else {
-    offered.failure = shard.status();
+    offered.failure = shards.status();
+  }
+  for (const auto& buffer : offered.buffers) {
+    const std::optional<size_t> size = device::HostBytes(buffer->spec());
+    if (!size)
+      offered.failure = absl::InternalError("A shard's element type has no size in host memory.");
+    offered.sizes.push_back(size.value_or(0));
   }
   Advance(key);
 }
@@ -152,8 +166,23 @@ void ShardSender::Advance(TransferKey key) {
   if (!offered.failure.ok()) return End(key, absl::Status(offered.failure));
   auto stream = streams_.find(offered.stream);
   if (stream == streams_.end()) return;
+  ChooseWays(offered);
   stream->second.waiting.Push(offered.offering.session, transport::ShardSize::kLarge, key);
   Pump(stream->first);
+}
+
+// All on the stream, unless each block that was named can be written and has the size of its shard.
+void ShardSender::ChooseWays(Offered& offered) {
+  bool fits = offered.targets.size() == offered.buffers.size();
+  for (size_t i = 0; fits && i < offered.targets.size(); ++i) {
+    const Target& target = offered.targets[i];
+    fits = target.size == 0 || (target.memory != nullptr && target.size == offered.sizes[i]);
+  }
+  if (!fits) offered.targets.clear();
+  for (size_t i = 0; i < offered.sizes.size(); ++i) {
+    if (offered.targets.empty() || offered.targets[i].memory == nullptr)
+      offered.stream_bytes += offered.sizes[i];
+  }
 }
 
 void ShardSender::Pump(uint64_t id) {
@@ -179,10 +208,9 @@ bool ShardSender::MayStart(const Stream& stream, SessionId session, TransferKey 
   if (offered == offered_.end()) return true;
   auto started = stream.started.find(session);
   if (started != stream.started.end() && started->second >= kActiveMax) return false;
-  const size_t size = device::HostBytes(offered->second.buffer->spec()).value_or(0);
-  const bool placed = offered->second.target != nullptr && size == offered->second.target_bytes;
+  const size_t size = offered->second.stream_bytes;
   auto read = read_bytes_.find(session);
-  return placed || read == read_bytes_.end() || read->second + size <= options_.read_bytes_max;
+  return size == 0 || read == read_bytes_.end() || read->second + size <= options_.read_bytes_max;
 }
 
 void ShardSender::Start(uint64_t id, TransferKey key) {
@@ -190,29 +218,25 @@ void ShardSender::Start(uint64_t id, TransferKey key) {
   if (entry == offered_.end()) return;
   Offered& offered = entry->second;
   const SessionId session = offered.offering.session;
-  const std::optional<size_t> host_bytes = device::HostBytes(offered.buffer->spec());
   ++streams_.at(id).started[session];
   offered.started = true;
-  if (!host_bytes || *host_bytes != offered.target_bytes) offered.target = nullptr;
-  const size_t size = offered.target != nullptr ? 0 : host_bytes.value_or(0);
+  const size_t size = offered.stream_bytes;
   if (size != 0) read_bytes_[session] += offered.read_bytes = size;
   offered.state = State::kAwaitingMemory;
-  if (size == 0 || options_.staging == nullptr)
-    return OnMemory(id, key, size, StagingMemory::Charge());
+  if (size == 0 || options_.staging == nullptr) return OnMemory(id, key, StagingMemory::Charge());
   options_.staging->Await(
-      session, size, [this, id, key, size](absl::StatusOr<StagingMemory::Charge> charge) {
+      session, size, [this, id, key](absl::StatusOr<StagingMemory::Charge> charge) {
         auto shared = std::make_shared<decltype(charge)>(std::move(charge));
-        options_.loop->Post(
-            [this, id, key, size, shared] { OnMemory(id, key, size, std::move(*shared)); });
+        options_.loop->Post([this, id, key, shared] { OnMemory(id, key, std::move(*shared)); });
       });
 }
 
-void ShardSender::OnMemory(uint64_t id, TransferKey key, size_t size,
+void ShardSender::OnMemory(uint64_t id, TransferKey key,
                            absl::StatusOr<StagingMemory::Charge> charge) {
   auto entry = offered_.find(key);
   // End has given everything back.
   if (entry == offered_.end() || entry->second.state != State::kAwaitingMemory) return;
-  if (charge.ok()) return Read(id, key, size, *std::move(charge));
+  if (charge.ok()) return Read(id, key, *std::move(charge));
   FailRead(key, charge.status());
 }
 
@@ -239,24 +263,47 @@ void ShardSender::GiveBack(Offered& offered) {
   if (!std::exchange(pump_posted_, true)) options_.loop->Post([this] { PumpAll(); });
 }
 
-void ShardSender::Read(uint64_t id, TransferKey key, size_t size, StagingMemory::Charge charge) {
+void ShardSender::Read(uint64_t id, TransferKey key, StagingMemory::Charge charge) {
   Offered& offered = offered_.at(key);
-  auto bytes = std::make_shared<HostShard>();
-  const std::optional<size_t> host_bytes = device::HostBytes(offered.buffer->spec());
-  if (!host_bytes || !bytes->bytes.Resize(size)) {
-    return FailRead(key, absl::ResourceExhaustedError(absl::StrCat("No host memory for the ", size,
-                                                                   " bytes of a shard to send.")));
+  auto bytes = std::make_shared<HostShards>();
+  if (!bytes->bytes.Resize(offered.stream_bytes)) {
+    return FailRead(
+        key, absl::ResourceExhaustedError(absl::StrCat(
+                 "No host memory for the ", offered.stream_bytes, " bytes of a shard to send.")));
   }
   bytes->charge = std::move(charge);
   offered.state = State::kReading;
-  offered.buffer->CopyToHost(
-      offered.target != nullptr ? offered.target.get() : bytes->bytes.data(), *host_bytes,
-      CountOwed(options_.callbacks, [this, id, key, bytes, target = offered.target,
-                                     buffer = offered.buffer](absl::Status status) {
-        options_.loop->Post([this, id, key, bytes, status = std::move(status)]() mutable {
-          OnRead(id, key, std::move(bytes), status);
-        });
-      }));
+  ReadAll(id, key, offered, bytes);
+}
+
+// What is sent on the stream is read to one place, one shard behind the other.
+void ShardSender::ReadAll(uint64_t id, TransferKey key, const Offered& offered,
+                          const std::shared_ptr<HostShards>& bytes) {
+  {
+    MutexLock lock(bytes->mutex);
+    bytes->reads_left = offered.buffers.size();
+  }
+  std::byte* next = bytes->bytes.data();
+  for (size_t i = 0; i < offered.buffers.size(); ++i) {
+    const std::shared_ptr<device::Buffer>& buffer = offered.buffers[i];
+    const size_t size = offered.sizes[i];
+    const auto target = offered.targets.empty() ? nullptr : offered.targets[i].memory;
+    std::byte* const place = target != nullptr ? target.get() : std::exchange(next, next + size);
+    buffer->CopyToHost(place, size,
+                       CountOwed(options_.callbacks, [this, id, key, bytes, target,
+                                                      buffer](const absl::Status& status) {
+                         absl::Status first_error;
+                         {
+                           MutexLock lock(bytes->mutex);
+                           bytes->first_error.Update(status);
+                           if (--bytes->reads_left != 0) return;
+                           first_error = bytes->first_error;
+                         }
+                         options_.loop->Post([this, id, key, bytes, first_error] {
+                           OnRead(id, key, bytes, first_error);
+                         });
+                       }));
+  }
 }
 
 void ShardSender::FailRead(TransferKey key, absl::Status why) {
@@ -266,7 +313,7 @@ void ShardSender::FailRead(TransferKey key, absl::Status why) {
   Advance(key);
 }
 
-void ShardSender::OnRead(uint64_t id, TransferKey key, std::shared_ptr<HostShard> bytes,
+void ShardSender::OnRead(uint64_t id, TransferKey key, std::shared_ptr<HostShards> bytes,
                          const absl::Status& status) {
   auto stream = streams_.find(id);
   auto entry = offered_.find(key);
@@ -276,32 +323,42 @@ void ShardSender::OnRead(uint64_t id, TransferKey key, std::shared_ptr<HostShard
     return FailRead(key, status.ok() ? absl::UnavailableError("its stream closed") : status);
   Offered& offered = entry->second;
   offered.bytes = std::move(bytes);
-  offered.outgoing = offered.target != nullptr
-                         ? transport::OutgoingShard::Placed(offered.target_bytes)
-                         : transport::OutgoingShard(offered.bytes->bytes.span());
-  offered.buffer.reset();
+  Queue(offered);
+  offered.buffers.clear();
   offered.state = State::kSending;
   offered.progress.Await(Clock::now());
   stream->second.active.Push(offered.offering.session, transport::ShardSize::kLarge, key);
   Pump(id);
 }
 
+void ShardSender::Queue(Offered& offered) {
+  size_t placed_bytes = 0, placed = 0;
+  for (const Target& target : offered.targets) {
+    placed_bytes += target.size;
+    placed += target.memory != nullptr ? 1 : 0;
+  }
+  if (placed != 0) offered.outgoing.push_back(transport::OutgoingShard::Placed(placed_bytes));
+  if (placed != offered.sizes.size()) offered.outgoing.emplace_back(offered.bytes->bytes.span());
+}
+
 // False: the link takes no more frames for now.
 bool ShardSender::SendPiece(Stream& stream, Offered& offered) {
-  const transport::OutgoingShard::Step step = offered.outgoing.Next(kPieceBytes);
+  transport::OutgoingShard& outgoing = offered.outgoing.front();
+  const transport::OutgoingShard::Step step = outgoing.Next(kPieceBytes);
   wire::Frame frame;
   wire::Bulk& bulk = *frame.mutable_bulk();
   bulk.mutable_name()->set_transfer(offered.offering.key.ordinal.number());
   bulk.mutable_name()->set_shard(offered.offering.key.shard);
-  transport::PutStep(offered.outgoing, step, bulk, offered.offering.token.proof);
+  transport::PutStep(outgoing, step, bulk, offered.offering.token.proof);
   if (!stream.link->Send(std::move(frame)).ok()) return false;
-  offered.outgoing.Advance(step);
+  outgoing.Advance(step);
   offered.progress.Hear(Clock::now());
   sent_bytes_ += step.piece.size;
   if (step.way == transport::OutgoingShard::Way::kPlaced) sent_shared_bytes_ += step.piece.size;
-  if (!offered.outgoing.done()) return true;
+  if (outgoing.done()) offered.outgoing.pop_front();
+  if (!offered.outgoing.empty()) return true;
   offered.state = State::kSent;
-  offered.target.reset();
+  offered.targets.clear();
   GiveBack(offered);
   return true;
 }

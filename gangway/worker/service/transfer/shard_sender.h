@@ -1,8 +1,9 @@
 // The sending half of transfers over streams: the offered shards, the requests for them, and the
 // pieces being sent. Belongs to one event loop.
 //
-// If a request names a block of shared memory, the shard is written into it in one piece and the
-// stream announces that; if the block cannot be used, the shard goes on the stream.
+// The shards of a transfer are requested, read and sent together. If the request names blocks of
+// shared memory, the shards that have one are written into it and the stream announces that; the
+// others follow on the stream, packed. If one of the blocks cannot be used, all go on the stream.
 //
 // A request may arrive before its offer and before the shard: it waits. One that arrives after its offer was cancelled
 // waits until its receiver drops it. On each stream the sessions take turns, piece by piece, and so do a few shards of
@@ -16,6 +17,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -27,6 +29,7 @@
 #include "gangway/base/aligned_bytes.h"
 #include "gangway/base/clock.h"
 #include "gangway/base/executor.h"
+#include "gangway/base/mutex.h"
 #include "gangway/transport/bulk/bulk_link.h"
 #include "gangway/transport/bulk/outgoing_shard.h"
 #include "gangway/transport/bulk/segment_exchange.h"
@@ -64,7 +67,7 @@ class ShardSender {
   void OnClosed(uint64_t id);
 
   void Offer(TransferPlane::Offering offering);
-  void Settle(TransferKey key, absl::StatusOr<std::shared_ptr<device::Buffer>> shard);
+  void Settle(TransferKey key, absl::StatusOr<TransferPlane::Buffers> shards);
   // False: the shard is not offered.
   bool Cancel(TransferKey key, const absl::Status& why);
   void Close(const absl::Status& why);
@@ -75,23 +78,34 @@ class ShardSender {
  private:
   enum class State { kUnsettled, kSettled, kAwaitingMemory, kReading, kSending, kSent };
 
-  struct HostShard {
+  // Shards that are read from their device together.
+  struct HostShards {
     StagingMemory::Charge charge;  // returned after the bytes are
-    AlignedBytes bytes;
+    AlignedBytes bytes;            // of those that go on the stream
+    Mutex mutex;
+    size_t reads_left GANGWAY_GUARDED_BY(mutex) = 0;
+    absl::Status first_error GANGWAY_GUARDED_BY(mutex);
+  };
+  // In the receiver's memory, for one shard.
+  struct Target {
+    std::shared_ptr<std::byte>
+        memory;  // null: it cannot be used, or, of size 0, the shard is to be sent
+    size_t size = 0;
   };
   struct Offered {
     TransferPlane::Offering offering;
     State state = State::kUnsettled;
-    uint64_t stream = 0;  // that requested it; 0: none has
-    std::shared_ptr<device::Buffer> buffer;
+    uint64_t stream = 0;             // that requested it; 0: none has
+    TransferPlane::Buffers buffers;  // by array, as the next two
+    std::vector<size_t> sizes;
+    std::vector<Target> targets;  // empty: all are sent on the stream
     absl::Status failure;
-    std::shared_ptr<std::byte> target;  // in the receiver's memory; null: send on the stream
-    size_t target_bytes = 0;
-    bool started = false;   // counts in its stream's `started`
-    size_t read_bytes = 0;  // its part of read_bytes_
-    std::shared_ptr<HostShard> bytes;
-    transport::OutgoingShard outgoing;
-    transport::Silence progress;  // of its bytes, and of their acknowledgement
+    size_t stream_bytes = 0;  // of what is sent on the stream; once requested and settled
+    bool started = false;     // counts in its stream's `started`
+    size_t read_bytes = 0;    // its part of read_bytes_
+    std::shared_ptr<HostShards> bytes;
+    std::deque<transport::OutgoingShard> outgoing;  // what has a target, then what is sent
+    transport::Silence progress;                    // of its bytes, and of their acknowledgement
   };
   struct Stream {
     std::shared_ptr<transport::BulkLink>
@@ -100,7 +114,7 @@ class ShardSender {
     transport::SendTurns<TransferKey> waiting;  // requested and settled
     transport::SendTurns<TransferKey> active;   // read from the device
     std::map<SessionId, size_t> started;        // shards that have left `waiting` and are not sent
-    size_t parked = 0;
+    size_t parked = 0;                          // requests, and blocks that they name
     transport::SegmentExchange segments;
   };
   // A request that arrived before its offer: its shard, and its stream.
@@ -112,17 +126,20 @@ class ShardSender {
   void OnDropped(uint64_t id, Stream& stream, TransferKey key);
   void Assign(TransferKey key, uint64_t id, const wire::ShardRequest& request);
   void Advance(TransferKey key);
+  static void ChooseWays(Offered& offered);
   void Pump(uint64_t id);
   void PumpAll();
   bool MayStart(const Stream& stream, SessionId session, TransferKey key) const;
   void Start(uint64_t id, TransferKey key);
-  void OnMemory(uint64_t id, TransferKey key, size_t size,
-                absl::StatusOr<StagingMemory::Charge> charge);
+  void OnMemory(uint64_t id, TransferKey key, absl::StatusOr<StagingMemory::Charge> charge);
   void GiveBack(Offered& offered);
-  void Read(uint64_t id, TransferKey key, size_t size, StagingMemory::Charge charge);
+  void Read(uint64_t id, TransferKey key, StagingMemory::Charge charge);
+  void ReadAll(uint64_t id, TransferKey key, const Offered& offered,
+               const std::shared_ptr<HostShards>& bytes);
   void FailRead(TransferKey key, absl::Status why);
-  void OnRead(uint64_t id, TransferKey key, std::shared_ptr<HostShard> bytes,
+  void OnRead(uint64_t id, TransferKey key, std::shared_ptr<HostShards> bytes,
               const absl::Status& status);
+  static void Queue(Offered& offered);
   bool SendPiece(Stream& stream, Offered& offered);
   void End(TransferKey key, const absl::Status& status);
   void Refuse(uint64_t id, const absl::Status& why);

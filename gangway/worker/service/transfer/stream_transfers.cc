@@ -38,10 +38,10 @@ void StreamTransfers::Offer(Offering offering) {
       [this, offering = std::move(offering)]() mutable { sender_.Offer(std::move(offering)); });
 }
 
-void StreamTransfers::Settle(TransferKey key,
-                             absl::StatusOr<std::shared_ptr<device::Buffer>> shard) {
-  loop_->Post(
-      [this, key, shard = std::move(shard)]() mutable { sender_.Settle(key, std::move(shard)); });
+void StreamTransfers::Settle(TransferKey key, absl::StatusOr<Buffers> shards) {
+  loop_->Post([this, key, shards = std::move(shards)]() mutable {
+    sender_.Settle(key, std::move(shards));
+  });
 }
 
 void StreamTransfers::Ask(Asking asking) {

@@ -42,7 +42,7 @@ class StreamTransfers final : public TransferPlane, public PeerStreams {
   void SetDataKey(const std::string& key);
 
   void Offer(Offering offering) override;
-  void Settle(TransferKey key, absl::StatusOr<std::shared_ptr<device::Buffer>> shard) override;
+  void Settle(TransferKey key, absl::StatusOr<Buffers> shards) override;
   void Ask(Asking asking) override;
   void Cancel(TransferKey key, absl::Status why) override;
 

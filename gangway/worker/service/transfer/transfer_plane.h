@@ -1,7 +1,8 @@
 // How shards cross between workers: the sender offers them and the receiver asks for them, over any
 // medium (stream_transfers.h: streams, and shared memory within a host; RDMA can be added).
-// The receiver asks as soon as its node is released, usually before the shard exists, so that bytes
-// leave the moment they exist.
+// A transfer is of one position of a copy: one shard of each of its arrays, all from one device to
+// one other. The receiver asks as soon as its node is released, usually before the shards exist, so
+// that bytes leave the moment they exist.
 //
 // The copy's token (wire.proto) controls access: its first half authorizes the request, its second
 // half proves that the bytes come from the worker that was asked.
@@ -19,6 +20,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -30,10 +32,10 @@
 
 namespace gangway::worker {
 
-// One shard of one copy; the same on both sides.
+// The same on both sides.
 struct TransferKey {
   Ordinal ordinal;
-  uint32_t shard = 0;
+  uint32_t shard = 0;  // of each array of the copy
 
   auto operator<=>(const TransferKey&) const = default;
 };
@@ -63,11 +65,12 @@ class TransferPlane {
   virtual ~TransferPlane() = default;
 
   using Taken = std::function<void(const absl::Status&)>;
-  using Arrived = std::function<void(absl::StatusOr<ShardBytes>)>;
+  using Arrived = std::function<void(absl::StatusOr<std::vector<ShardBytes>>)>;
+  using Buffers = std::vector<std::shared_ptr<device::Buffer>>;
 
-  // A shard that another worker will ask for. `receiver` is a name for people. `taken` gets OK when
-  // the receiver has all bytes; the error that the shard was settled with; DEADLINE_EXCEEDED if the
-  // receiver asked for it and takes nothing; DATA_LOSS if the receiver is gone.
+  // Shards that another worker will ask for. `receiver` is a name for people. `taken` gets OK when
+  // the receiver has all bytes; the error that the shards were settled with; DEADLINE_EXCEEDED if
+  // the receiver asked for them and takes nothing; DATA_LOSS if the receiver is gone.
   struct Offering {
     TransferKey key;
     TransferToken token;
@@ -77,19 +80,19 @@ class TransferPlane {
   };
   virtual void Offer(Offering offering) = 0;
 
-  // Gives the shard, or the error that replaces it. The buffer must be ready; it is kept until
-  // `taken`.
-  virtual void Settle(TransferKey key, absl::StatusOr<std::shared_ptr<device::Buffer>> shard) = 0;
+  // Gives the shards, by array, or the error that replaces them all: the first call counts. The
+  // buffers must be ready; they are kept until `taken`.
+  virtual void Settle(TransferKey key, absl::StatusOr<Buffers> shards) = 0;
 
-  // Asks `from` for a shard of exactly `size` host bytes. `arrived` gets the bytes; DATA_LOSS
-  // naming `from` if it is gone; INTERNAL if it sent something else. The plane does not report a
-  // failed source: a Cancel does, with the record of the root cause.
+  // Asks `from` for shards of exactly `sizes` host bytes, by array. `arrived` gets the bytes;
+  // DATA_LOSS naming `from` if it is gone; INTERNAL if it sent something else. The plane does not
+  // report a failed source: a Cancel does, with the record of the root cause.
   struct Asking {
     TransferKey key;
     TransferToken token;
     SessionId session;
     wire::Worker from;
-    size_t size = 0;
+    std::vector<size_t> sizes;
     Arrived arrived;
   };
   virtual void Ask(Asking asking) = 0;
