@@ -3,7 +3,8 @@ object store and JAX's gloo collectives, all in one run. Then uploads and downlo
 bytes.
 
 "one": moved and awaited, including a round trip through the controller. "hops": moved eight times back and forth, each
-move depending on the previous one, and awaited once. "N at once": moved in one call, awaited together.
+move depending on the previous one, and awaited once. "N at once": moved in one call, awaited together. "mesh to mesh":
+from four workers to four others, arrays that are sharded over the four.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import benchlib
 import harness
 import numpy as np
 import transfer_cases as cases
-from transfer_cases import MANY, MIB, SIZES
+from transfer_cases import MANY, MIB, PYTREE, SIZES
 
 HERE = pathlib.Path(__file__).parent
 CLIENT_LIMIT_S = 300
@@ -37,6 +38,7 @@ SHOWN = (
     ("hops, 64 MiB", "memcpy"),
     ("one, 64 MiB", "Ray, copied out"),
     ("one, 64 MiB", "JAX gloo"),
+    ("mesh to mesh, 1000 arrays of 1 KiB to 1 MiB", "one array of their size"),
     ("upload 64 MiB", "Gangway over gRPC"),
     ("download 64 MiB", "a bare gRPC stream"),
 )
@@ -68,8 +70,8 @@ def cluster(*arguments: int | str, over: str = "") -> Iterator[harness.Cluster]:
         running.stop()
 
 
-def gangway(what: str, *flags: str, over: str = "") -> Found:
-    with cluster(1, 2, 1, *flags, over=over) as running:
+def gangway(what: str, *flags: str, over: str = "", workers: int = 2) -> Found:
+    with cluster(1, workers, 1, *flags, over=over) as running:
         command = [sys.executable, str(HERE / "transfer_client.py"), what]
         try:
             return run(command, harness.client_environment(running.port))
@@ -233,6 +235,12 @@ def best(found: Found, *names: str) -> list[float]:
     return max(there, key=lambda values: sorted(values)[len(values) // 2], default=[])
 
 
+def mesh_row(table: Table, found: Found) -> None:
+    total = cases.name(sum(PYTREE))
+    what = f"mesh to mesh, {len(PYTREE)} arrays of 1 KiB to 1 MiB"
+    table.add(what, found[f"many {total}"], "one array of their size", found[f"whole {total}"], 0.7)
+
+
 def rows(ours: Found, streams: Found, memory: Found, rays: Found, gloos: Found) -> Table:
     table = Table()
     for size in SIZES:
@@ -278,6 +286,7 @@ def main() -> None:
     ours = gangway("transfers")
     streams = gangway("some", "--shared-memory", "0", over="gRPC")
     table = rows(ours, streams, memory, ray(), gloo())
+    mesh_row(table, gangway("meshes", workers=8))
     benchlib.write("transfer", table.rows, is_result=False)
     client_rows(table)
     benchlib.write("transfer", table.rows, shown=SHOWN)

@@ -10,6 +10,8 @@ from collections.abc import Callable
 KIB, MIB = 1 << 10, 1 << 20
 SIZES = [KIB, 64 * KIB, MIB, 16 * MIB, 64 * MIB, 256 * MIB]
 MANY = {KIB: 64, 64 * KIB: 64, MIB: 64, 16 * MIB: 16, 64 * MIB: 4}  # bytes -> arrays at once
+# Of the arrays that move from one mesh to another: together half a GiB.
+PYTREE = [max(KIB, MIB * i // 1000 // KIB * KIB) for i in range(1, 1001)]
 ROUNDS = 7
 ROUND_S = 0.12
 

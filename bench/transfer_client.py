@@ -10,7 +10,8 @@ gangway.connect()
 
 import jax  # noqa: E402
 import numpy as np  # noqa: E402
-from transfer_cases import MANY, MIB, SIZES, measure  # noqa: E402
+from jax.sharding import Mesh, NamedSharding, PartitionSpec  # noqa: E402
+from transfer_cases import MANY, MIB, PYTREE, SIZES, measure  # noqa: E402
 
 UPLOADS = [64 * MIB]
 
@@ -44,6 +45,26 @@ def transfers(size_max: int = max(SIZES)) -> None:
         del xs
 
 
+def meshes() -> None:
+    """Many arrays, and one of their size, from a mesh of half of the devices to one of the others."""
+    devices = jax.devices()
+    half = len(devices) // 2
+    here, there = (
+        NamedSharding(Mesh(np.array(part), "x"), PartitionSpec("x"))
+        for part in (devices[:half], devices[half:])
+    )
+    total = sum(PYTREE)
+    for what, sizes in {"many": PYTREE, "whole": [total]}.items():
+        xs = [jax.device_put(np.ones(size, "uint8"), here) for size in sizes]
+        jax.block_until_ready(xs)
+
+        def move(xs: list[jax.Array] = xs) -> None:
+            jax.block_until_ready(jax.device_put(xs, there))
+
+        measure(what, total, move)
+        del xs, move
+
+
 def client_bytes() -> None:
     device = jax.devices()[0]
     add = jax.jit(lambda v: v + 1, donate_argnums=0)
@@ -64,5 +85,10 @@ def client_bytes() -> None:
 
 
 if __name__ == "__main__":
-    what = {"transfers": transfers, "some": lambda: transfers(16 * MIB), "clients": client_bytes}
+    what = {
+        "transfers": transfers,
+        "some": lambda: transfers(16 * MIB),
+        "meshes": meshes,
+        "clients": client_bytes,
+    }
     what[sys.argv[1]]()
