@@ -35,7 +35,7 @@ namespace gangway {
 
 class SpinRule {
  public:
-  static constexpr uint32_t kDefaultUs = 100;
+  static constexpr uint32_t kDefaultUs = 300;
   static constexpr uint32_t kMaxUs = 1000;
   static constexpr char kVariable[] = "GANGWAY_SPIN_US";  // of the environment: the limit
 
