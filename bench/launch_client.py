@@ -2,7 +2,7 @@
 
     launch_client.py gangway          # the cluster that the environment names
     launch_client.py plugin DEVICES   # the same XLA CPU plugin in this process
-    launch_client.py ping-pong [held] # two processes and a unix socket; held: with the latency request
+    launch_client.py ping-pong [held] # two processes on two cores; held: with the latency request
 
 Commands and answers are those of spmd_client.py, and so are the cases "scalar ...". The others are on one device, but
 for "arrays across": from the first device to the third.
@@ -179,15 +179,21 @@ def echo(mine: int) -> None:
 
 
 def ping_pong(held: bool) -> Case:
+    """Each process has a core of its own, as far as there are two: where the kernel puts both on one, as it does by
+    chance, a round trip wakes no core, and says nothing of what it takes to wake one.
+    """
+    cores = sorted(os.sched_getaffinity(0))
     ours, theirs = socket.socketpair()
     if os.fork() == 0:
         try:
+            os.sched_setaffinity(0, {cores[-1]})
             ours.close()  # so that it ends with this process
             for stream in (0, 1):
                 os.close(stream)
             echo(theirs.fileno())
         finally:
             os._exit(0)
+    os.sched_setaffinity(0, {cores[0]})
     theirs.close()
     end = ours.fileno()
 
