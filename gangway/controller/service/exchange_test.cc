@@ -11,6 +11,7 @@
 #include "gangway/base/answer.h"
 #include "gangway/base/executor.h"
 #include "gangway/controller/service/controller_service.h"
+#include "gangway/controller/service/links_test_util.h"
 #include "gangway/transport/transport.h"
 #include "gangway/wire/island_port.h"
 
@@ -77,7 +78,7 @@ class ToolLink final : public transport::Link {
   Answer<wire::Frame> answer_;
 };
 
-class ExchangeTest : public ::testing::Test {
+class ExchangeTest : public LinksTest {
  protected:
   ExchangeTest() {
     ControllerOptions options;
@@ -94,15 +95,6 @@ class ExchangeTest : public ::testing::Test {
   }
   ~ExchangeTest() override { loop_.Stop(); }
 
-  void OnLoop(const std::function<void()>& task) {
-    auto done = std::make_shared<Answer<bool>>();
-    loop_.Post([task, done] {
-      task();
-      done->Set(true);
-    });
-    ASSERT_TRUE(done->WaitFor(kLimit));
-  }
-
   // The round in which the question was asked.
   uint64_t Ask(const wire::Frame& question) {
     uint64_t round = 0;
@@ -116,7 +108,6 @@ class ExchangeTest : public ::testing::Test {
     return round;
   }
 
-  EventLoop loop_{"controller"};
   FakeScheduler schedulers_[kIslands];
   std::unique_ptr<ControllerService> service_;
   std::shared_ptr<ToolLink> tool_ = std::make_shared<ToolLink>(&loop_);
