@@ -63,7 +63,7 @@ absl::Status OrSay(const absl::Status& confined) {
 // Compilers for other devices use their drivers' files and start programs of their own.
 absl::Status ConfineCompiler(const CompilerRoleOptions& options, const device::Backend& backend) {
   const std::string& platform = backend.capabilities().platform;
-  if (platform != "cpu" && platform != "sim") {
+  if (platform != "cpu" && !options.simulated) {
     spdlog::warn("this process is not confined: its platform is {}", platform);
     return absl::OkStatus();
   }
@@ -83,8 +83,9 @@ absl::Status ConfineCompiler(const CompilerRoleOptions& options, const device::B
 
 // What converts programs for another platform's check: the CPU plugin, where it is installed. Null otherwise.
 std::unique_ptr<device::Backend> OpenConverter(const device::Backend& backend) {
-  if (backend.capabilities().platform == "cpu" || backend.capabilities().platform == "sim")
-    return nullptr;  // XLA CPU converts itself, and simulated programs are data
+  const device::Capabilities& capabilities = backend.capabilities();
+  if (capabilities.programs == device::Capabilities::Programs::kDeclared) return nullptr;
+  if (capabilities.platform == "cpu") return nullptr;  // it converts itself
   device::PjrtOptions pjrt;
   pjrt.device_count = kConverterDevices;
   pjrt.nproc = 0;

@@ -207,9 +207,8 @@ absl::Status CheckDevices(const device::Backend& backend, const wire::CompileReq
                    available, ": start the compiler with as many devices as the largest slice"));
 }
 
-// A simulated program says itself what its collectives are.
-absl::StatusOr<wire::CompileResult> CompileSimulated(device::Backend& backend,
-                                                     const wire::CompileRequest& request) {
+absl::StatusOr<wire::CompileResult> CompileDeclared(device::Backend& backend,
+                                                    const wire::CompileRequest& request) {
   GANGWAY_RETURN_IF_ERROR(CheckDevices(backend, request));
   GANGWAY_ASSIGN_OR_RETURN(const auto executable,
                            CompileForPositions(backend, request, request.options()));
@@ -229,8 +228,9 @@ absl::StatusOr<wire::CompileResult> CompileSimulated(device::Backend& backend,
   return result;
 }
 
-bool IsSimulated(const device::Backend& backend) {
-  return backend.capabilities().platform == "sim";
+// Its programs are data: there is nothing to check, to partition or to lower.
+bool TakesDeclared(const device::Backend& backend) {
+  return backend.capabilities().programs == device::Capabilities::Programs::kDeclared;
 }
 
 // Of an array that is exchanged in several pieces for each member. XLA's slices and concatenation copy many small
@@ -251,9 +251,11 @@ bool ExchangesSmallPieces(const xla::CollectiveTable& table) {
 absl::StatusOr<wire::CompileResult> CompileSpanning(device::Backend& backend,
                                                     const wire::CompileRequest& request,
                                                     const OpenBackend& open, bool may_diverge) {
-  if (IsSimulated(backend)) return CompileSimulated(backend, request);
+  if (TakesDeclared(backend)) return CompileDeclared(backend, request);
   // Other platforms' clients find real devices only, and bring collectives over processes of their own.
-  if (!open || !backend.capabilities().ffi_handlers || backend.capabilities().platform != "cpu") {
+  if (!open ||
+      backend.capabilities().ffi_handlers != device::Capabilities::FfiHandlers::kHostMemory ||
+      backend.capabilities().platform != "cpu") {
     return RefusedOverWorkers(
         absl::StrCat("a program cannot span devices of several workers on platform ",
                      backend.capabilities().platform));
@@ -325,8 +327,8 @@ absl::StatusOr<wire::CompileResult> CompileAsAsked(device::Backend& backend,
                                                    const wire::CompileRequest& request,
                                                    const OpenBackend& open, bool may_diverge) {
   if (request.spans_workers()) return CompileSpanning(backend, request, open, may_diverge);
-  // Simulated devices have collectives of both kinds, and a program says which it uses.
-  if ((request.own_collectives() || IsSimulated(backend)) && request.device_count() > 1) {
+  // A declared program has collectives of either kind, and says which.
+  if ((request.own_collectives() || TakesDeclared(backend)) && request.device_count() > 1) {
     GANGWAY_ASSIGN_OR_RETURN(auto result, CompileSpanning(backend, request, open, may_diverge));
     if (!result.refused_over_workers()) return result;  // else the runtime's own may do
   }
@@ -336,7 +338,7 @@ absl::StatusOr<wire::CompileResult> CompileAsAsked(device::Backend& backend,
 bool MayNeedCuts(const device::Backend& backend, const wire::CompileRequest& request,
                  const OpenBackend& open) {
   const bool is_cpu = backend.capabilities().platform == "cpu";
-  if (request.device_count() <= 1 || IsSimulated(backend)) return false;
+  if (request.device_count() <= 1 || TakesDeclared(backend)) return false;
   if (request.device_count() > backend.devices().size() && (!is_cpu || !open))
     return false;  // it is refused
   const auto shape = device::ReadLogicalShape(request.options());
@@ -387,7 +389,7 @@ absl::Status CheckAsked(device::Backend& converter, const CallSettings& settings
 
 absl::Status CheckWith(device::Backend& backend, device::Backend* converter,
                        const OpenBackend& open, Asked& asked) {
-  if (IsSimulated(backend)) return absl::OkStatus();
+  if (TakesDeclared(backend)) return absl::OkStatus();
   const CallSettings settings{.platform = backend.capabilities().platform,
                               .simulates_work = !device::SimulatedWorkHandlers().handlers.empty()};
   if (converter != nullptr) return CheckAsked(*converter, settings, asked);

@@ -419,7 +419,7 @@ TEST_F(CompilerTest, ARuntimeWithoutFfiHandlersOrOfAnotherPlatformCannotSpanWork
     EXPECT_EQ(opened, 0);
   };
   device::Capabilities without_handlers = Backend().capabilities();
-  without_handlers.ffi_handlers = false;
+  without_handlers.ffi_handlers = device::Capabilities::FfiHandlers::kNone;
   expect_refused(without_handlers);
   device::Capabilities other_platform = Backend().capabilities();
   other_platform.platform = "cuda";

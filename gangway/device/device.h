@@ -58,22 +58,27 @@ struct Capabilities {
   // Executes in flight per device, running or waiting for inputs, before ExecuteOn blocks its
   // caller.
   int inflight_max = 32;
+  // Of what it compiles: HLO, or programs that declare themselves what they compute and what their collectives are.
+  enum class Programs : uint8_t { kHlo, kDeclared };
+  Programs programs = Programs::kHlo;
   // ExecuteOn may run the program in its caller's thread.
   bool executes_inline = false;
-  // A collective with a missing member can be aborted without ending the process.
-  bool collectives_abortable = false;
-  // Each device of a program with collectives blocks a thread that other programs need, too (XLA CPU): a worker then
-  // admits one such gang to a device at a time.
-  bool collectives_block_threads = false;
-  // Programs with the runtime's own collectives run one at a time in a process, in the order in which they arrive, also
-  // on disjoint devices (XLA CPU since some version after PJRT C API 0.81).
-  bool collectives_take_turns = false;
+  // Of programs with the runtime's own collectives.
+  struct Collectives {
+    // Each device blocks a thread that other programs need, too (XLA CPU): a worker then admits one such gang to a
+    // device at a time.
+    bool block_threads = false;
+    // They run one at a time in a process, in the order in which they arrive, also on disjoint devices (XLA CPU since
+    // some version after PJRT C API 0.81).
+    bool take_turns = false;
+  };
+  Collectives collectives;
   // BufferFromHost with HostSemantics::kZeroCopy uses the caller's memory without a copy.
   bool host_zero_copy = false;
-  // RegisterFfiHandlers works, with handlers that read and write host memory.
-  bool ffi_handlers = false;
-  // It works with handlers that get addresses of device memory, and the device's stream (CUDA).
-  bool ffi_device_handlers = false;
+  // Which handlers RegisterFfiHandlers takes: those that read and write host memory, or those that get addresses of
+  // device memory and the device's stream (CUDA).
+  enum class FfiHandlers : uint8_t { kNone, kHostMemory, kDeviceMemory };
+  FfiHandlers ffi_handlers = FfiHandlers::kNone;
   // ExecuteOn returns only when its arguments are filled or failed (CUDA), so the thread that calls it fills none.
   bool execute_waits_for_arguments = false;
   // PinHostMemory makes transfers faster.
@@ -246,8 +251,14 @@ struct Program {
 struct FfiHandler {
   std::string name;
   void* handler = nullptr;
-  bool device_memory = false;  // for Capabilities::ffi_device_handlers, else for ffi_handlers
+  bool device_memory = false;  // it gets addresses of device memory
 };
+
+inline bool Takes(const Capabilities& capabilities, const FfiHandler& handler) {
+  using FfiHandlers = Capabilities::FfiHandlers;
+  return capabilities.ffi_handlers ==
+         (handler.device_memory ? FfiHandlers::kDeviceMemory : FfiHandlers::kHostMemory);
+}
 
 // One opened device runtime.
 class Backend {

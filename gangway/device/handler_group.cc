@@ -11,8 +11,7 @@ namespace {
 std::vector<FfiHandler> Possible(const Capabilities& capabilities, const HandlerGroup& group) {
   std::vector<FfiHandler> possible;
   for (const FfiHandler& handler : group.handlers) {
-    if (handler.device_memory ? capabilities.ffi_device_handlers : capabilities.ffi_handlers)
-      possible.push_back(handler);
+    if (Takes(capabilities, handler)) possible.push_back(handler);
   }
   return possible;
 }

@@ -172,17 +172,19 @@ absl::Status PjrtClient::ReadCapabilities() {
   // same bound.
   capabilities_.inflight_max = 32;
   capabilities_.executes_inline = cpu;
-  capabilities_.collectives_block_threads = cpu;
+  capabilities_.collectives.block_threads = cpu;
   constexpr int kTakesNoTurnsMinor = 81;  // the newest that was seen to run them side by side
-  capabilities_.collectives_take_turns =
+  capabilities_.collectives.take_turns =
       cpu && api_->table()->pjrt_api_version.minor_version > kTakesNoTurnsMinor;
   capabilities_.host_zero_copy = cpu;
   capabilities_.execute_waits_for_arguments = !cpu;  // CUDA: docs/internals/device-conformance.md
   capabilities_.pins_host_memory = !cpu && api_->table()->PJRT_Client_DmaMap != nullptr &&
                                    api_->table()->PJRT_Client_DmaUnmap != nullptr;
   const bool ffi = api_->FindExtension(PJRT_Extension_Type_FFI) != nullptr;
-  capabilities_.ffi_handlers = cpu && ffi;
-  capabilities_.ffi_device_handlers = capabilities_.platform == "cuda" && ffi;
+  using FfiHandlers = Capabilities::FfiHandlers;
+  if (ffi && cpu) capabilities_.ffi_handlers = FfiHandlers::kHostMemory;
+  if (ffi && capabilities_.platform == "cuda")
+    capabilities_.ffi_handlers = FfiHandlers::kDeviceMemory;
   ReadAttributes();
   return absl::OkStatus();
 }

@@ -82,9 +82,8 @@ absl::Status RegisterOne(const PjrtApi& api, const FfiExtension& extension,
 absl::Status RegisterPjrtFfiHandlers(const std::shared_ptr<const PjrtClient>& client,
                                      std::span<const FfiHandler> handlers) {
   const Capabilities& capabilities = client->capabilities();
-  const bool taken = std::ranges::all_of(handlers, [&](const FfiHandler& handler) {
-    return handler.device_memory ? capabilities.ffi_device_handlers : capabilities.ffi_handlers;
-  });
+  const bool taken = std::ranges::all_of(
+      handlers, [&](const FfiHandler& handler) { return Takes(capabilities, handler); });
   if (!taken) {
     return absl::UnimplementedError(
         absl::StrCat("the plugin for platform ", capabilities.platform,

@@ -325,7 +325,7 @@ TEST(PjrtTraps, ALaunchIdThatIsInFlightOrZeroIsRefused) {
 // waits for its arguments.
 TEST(PjrtTraps, GangsOnDisjointDevicesTakeTurns) {
   auto backend = Open(8);
-  ASSERT_TRUE(backend->capabilities().collectives_take_turns);
+  ASSERT_TRUE(backend->capabilities().collectives.take_turns);
   const TestProgram program = GangProgram(4);
   std::vector<std::unique_ptr<Executable>> gangs;
   for (const std::vector<int>& devices : {std::vector<int>{0, 1, 2, 3}, {4, 5, 6, 7}}) {
@@ -350,7 +350,7 @@ TEST(PjrtTraps, GangsOnDisjointDevicesTakeTurns) {
   OnThreads(4, [&](int i) { (void)arguments[4 + i].filler->Fill(Bytes(one), nullptr); });
   EXPECT_EQ(complete[4].Wait(std::chrono::milliseconds(300)).code(),
             absl::StatusCode::kDeadlineExceeded)
-      << "gangs run side by side again: Capabilities::collectives_take_turns can go";
+      << "gangs run side by side again: Capabilities::Collectives::take_turns can go";
   OnThreads(4, [&](int i) { (void)arguments[i].filler->Fill(Bytes(one), nullptr); });
   for (Waiter& waiter : complete) EXPECT_TRUE(waiter.Wait().ok());
 }

@@ -26,9 +26,9 @@ class SimBackendImpl final : public SimBackend {
     capabilities_.platform_version = "gangway simulated accelerator 1";
     capabilities_.api_version = "sim 1";
     capabilities_.inflight_max = options.inflight_max;
+    capabilities_.programs = Capabilities::Programs::kDeclared;
     capabilities_.executes_inline = true;
-    capabilities_.collectives_abortable = true;
-    capabilities_.collectives_block_threads = options.collectives_block_threads;
+    capabilities_.collectives.block_threads = options.collectives_block_threads;
     for (int i = 0; i < options.device_count; ++i) {
       devices_.push_back({.local_index = i,
                           .runtime_id = i,

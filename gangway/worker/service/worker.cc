@@ -97,7 +97,7 @@ absl::StatusOr<std::unique_ptr<device::Backend>> OpenBackend(const WorkerOptions
         absl::StrCat("The device runtime has ", (*backend)->devices().size(), " devices, but ",
                      options.device_count, " were declared for this worker; make the two agree.")));
   }
-  if ((*backend)->capabilities().collectives_block_threads && !options.open_backend) {
+  if ((*backend)->capabilities().collectives.block_threads && !options.open_backend) {
     auto enough = CheckThreadPool(options.thread_pool_size, options.device_count,
                                   static_cast<int>(std::thread::hardware_concurrency()));
     if (!enough.ok()) return Lasting(std::move(enough));
@@ -167,7 +167,7 @@ wire::Frame MakeHello(const WorkerOptions& options, const ServiceOptions& servic
       ToWire(attribute, *worker.add_device_attributes());
   }
   worker.set_device_bytes(service.memory_budget_bytes);
-  worker.set_collectives_take_turns(backend.capabilities().collectives_take_turns);
+  worker.set_collectives_take_turns(backend.capabilities().collectives.take_turns);
   if (!collectives.name().empty()) *worker.mutable_collectives() = collectives;
   return frame;
 }

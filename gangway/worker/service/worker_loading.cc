@@ -48,7 +48,7 @@ void NameCollectives(ExecutableId executable, const collective::Plan& plan) {
 }  // namespace
 
 void WorkerService::Do(LoadExecutable& action) {
-  const bool alone = action.has_collectives && backend_->capabilities().collectives_block_threads;
+  const bool alone = action.has_collectives && backend_->capabilities().collectives.block_threads;
   auto plan = TakePlan(action);
   // A lack of memory is a failure of the load: launches are refused by name, and a later one loads again.
   if (plan.ok() && *plan != nullptr)

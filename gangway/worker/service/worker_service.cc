@@ -174,7 +174,7 @@ void WorkerService::OpenDevices(const wire::OpenDevices& open) {
     loop->Post([this, event = std::move(event)]() mutable { Step(std::move(event)); });
   };
   environment->callbacks = callbacks_;
-  if (backend_->capabilities().collectives_take_turns)
+  if (backend_->capabilities().collectives.take_turns)
     environment->arrivals = std::make_shared<ArrivalOrder>();
   environment->gangs = gangs_;
   environment->running = running_;

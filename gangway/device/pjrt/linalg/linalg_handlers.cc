@@ -14,7 +14,7 @@ namespace gangway::device {
 
 HandlerGroup LinalgHandlers(const Capabilities& capabilities) {
   HandlerGroup group{"that call LAPACK (jnp.linalg on CPU does)", {}};
-  if (!capabilities.ffi_handlers) return group;
+  if (capabilities.ffi_handlers != Capabilities::FfiHandlers::kHostMemory) return group;
   const absl::Status loaded = linalg::LoadOpenBlas(linalg::DefaultOpenBlasPath());
   if (!loaded.ok()) {
     spdlog::warn("This process rejects programs {}: {}", group.programs,

@@ -1,6 +1,6 @@
 // Gangs that reach the device runtime in the order of their releases, whatever devices they are on. A worker needs that
 // where the runtime takes programs with its own collectives one at a time, as they arrive
-// (Capabilities::collectives_take_turns): a gang that arrived before one whose results it reads, by way of another
+// (Capabilities::Collectives::take_turns): a gang that arrived before one whose results it reads, by way of another
 // worker, would wait for its bytes, and the other one for it.
 //
 // Thread-safe. A gang waits here for earlier releases only (GS-4), so the waits end.

@@ -341,7 +341,8 @@ absl::StatusOr<device::CollectiveCall> LaunchTask::JoinCollectives(const Positio
   auto member = std::make_shared<collective::Member>(
       std::move(launch), collectives_.devices[IndexOf(position)], position.number,
       DeviceIdOf(position.device).number());
-  if (environment().backend->capabilities().ffi_handlers) {
+  if (environment().backend->capabilities().ffi_handlers ==
+      device::Capabilities::FfiHandlers::kHostMemory) {
     collective::SetMember(static_cast<int32_t>(launch_id_), position.device, std::move(member));
     return device::CollectiveCall();
   }
