@@ -18,6 +18,15 @@ struct CountedWork {
 // Since the process began.
 CountedWork WorkSoFar();
 
+// That `work` does.
+template <typename Work>
+CountedWork WorkOf(const Work& work) {
+  const CountedWork before = WorkSoFar();
+  work();
+  const CountedWork after = WorkSoFar();
+  return {after.blocks - before.blocks, after.bytes - before.bytes};
+}
+
 }  // namespace gangway::simulation
 
 #endif  // GANGWAY_SIMULATION_COUNTED_WORK_H_
