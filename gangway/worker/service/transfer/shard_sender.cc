@@ -17,7 +17,7 @@
 namespace gangway::worker {
 namespace {
 
-constexpr size_t kPieceBytes = size_t{1} << 20;
+constexpr size_t kPieceBytesMax = size_t{1} << 20;
 constexpr size_t kActiveMax = 4;       // shards of a session that take turns on a stream
 constexpr size_t kParkedMax = 65'536;  // per stream: requests, and blocks that they name
 constexpr std::chrono::milliseconds kWatchInterval{500};
@@ -44,6 +44,7 @@ ShardSender::ShardSender(Options options) : options_(std::move(options)) {
 
 void ShardSender::Accept(uint64_t id, std::shared_ptr<transport::Link> link, std::string peer) {
   Stream& stream = streams_[id];
+  stream.piece_bytes_max = std::min(kPieceBytesMax, link->frame_bytes_max() / 2);
   stream.link = std::make_shared<transport::BulkLink>(
       std::move(link), transport::FrameSender::Stamp{.incarnation = options_.incarnation});
   stream.peer = std::move(peer);
@@ -344,7 +345,7 @@ void ShardSender::Queue(Offered& offered) {
 // False: the link takes no more frames for now.
 bool ShardSender::SendPiece(Stream& stream, Offered& offered) {
   transport::OutgoingShard& outgoing = offered.outgoing.front();
-  const transport::OutgoingShard::Step step = outgoing.Next(kPieceBytes);
+  const transport::OutgoingShard::Step step = outgoing.Next(stream.piece_bytes_max);
   wire::Frame frame;
   wire::Bulk& bulk = *frame.mutable_bulk();
   bulk.mutable_name()->set_transfer(offered.offering.key.ordinal.number());

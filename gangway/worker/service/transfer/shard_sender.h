@@ -111,6 +111,7 @@ class ShardSender {
     std::shared_ptr<transport::BulkLink>
         link;  // awaits its receiver, which asks while it awaits shards
     std::string peer;
+    size_t piece_bytes_max = 0;
     transport::SendTurns<TransferKey> waiting;  // requested and settled
     transport::SendTurns<TransferKey> active;   // read from the device
     std::map<SessionId, size_t> started;        // shards that have left `waiting` and are not sent
