@@ -30,7 +30,8 @@ constexpr size_t kSharedMin = 4;
 class OneWorker {
  public:
   OneWorker(int number, transport::Transport* control, transport::Transport* data,
-            std::string data_address, size_t shared_bytes_max)
+            std::string data_address, size_t shared_bytes_max,
+            std::optional<uint64_t> staging_bytes)
       : number_(number), control_transport_(control), data_transport_(data) {
     std::string name = absl::StrCat("scheduler", number);
     listener_ = *control->Listen(name, [this](std::shared_ptr<transport::Link> link) {
@@ -48,6 +49,7 @@ class OneWorker {
     options.transfer_silence_max = kSilence;
     options.shared_bytes_max = shared_bytes_max;
     options.shared_shard_min = kSharedMin;
+    options.host_bytes_max = staging_bytes;
     options.open_backend = [shared]() -> absl::StatusOr<std::unique_ptr<device::Backend>> {
       return std::move(*shared);
     };
@@ -215,11 +217,11 @@ class TransferTest : public testing::TestWithParam<Medium> {
     }
     for (int i = 0; i < 3; ++i) AddWorker(shared() ? size_t{1} << 30 : 0);
   }
-  void AddWorker(size_t shared_bytes_max) {
+  void AddWorker(size_t shared_bytes_max, std::optional<uint64_t> staging_bytes = std::nullopt) {
     const int number = static_cast<int>(workers_.size());
     workers_.push_back(std::make_unique<OneWorker>(
         number, hub_.get(), data(), grpc_ ? "127.0.0.1:0" : absl::StrCat("data", number),
-        shared_bytes_max));
+        shared_bytes_max, staging_bytes));
   }
   bool shared() const { return GetParam() == Medium::kShared || GetParam() == Medium::kSharedGrpc; }
   transport::Transport* data() { return grpc_ ? grpc_.get() : hub_.get(); }
@@ -468,6 +470,51 @@ TEST_P(TransferTest, ASpoiledArraySpoilsItsCopyAsAWhole_ER1) {
   worker(1).Free({11, 12, 13});
   ExpectNothingLeft(0);
   ExpectNothingLeft(1);
+}
+
+// The batch does not fit into the host memory of either.
+TEST_P(TransferTest, WorkersThatExchangeShardsAndCannotSendThemDoNotWaitForOneAnother_ER2) {
+  for (int i = 0; i < 2; ++i) AddWorker(shared() ? size_t{1} << 30 : 0, /*staging_bytes=*/8);
+  const uint32_t left = worker(3).devices()[0], right = worker(4).devices()[0];
+  for (int at : {3, 4}) worker(at).OpenStream();
+  wire::IslandItem copy = NodeItem(10);
+  for (uint64_t n : {1, 2, 3}) {
+    wire::IslandItem item = NodeItem(n);
+    item.mutable_node()->mutable_upload()->set_storage(n);
+    item.mutable_node()->mutable_upload()->set_upload(n);
+    *item.mutable_node()->mutable_upload()->mutable_spec() = Spec({left, right}, 3);
+    for (int at : {3, 4}) {
+      worker(at).Item(item);
+      worker(at).Release({n});
+      worker(at).SendShard(n, static_cast<uint32_t>(at - 3), "abc");
+      ASSERT_EQ(worker(at).WaitDone(n).code(), 0);
+    }
+    wire::CopiedArray& array = *copy.mutable_node()->mutable_copy()->add_arrays();
+    Refer(array.mutable_source(), n, 2);
+    array.set_storage(10 + n);
+    array.mutable_spec()->set_element_type(6);
+    array.mutable_spec()->add_shard_dims(3);
+    array.mutable_spec()->set_shard_bytes(3);
+  }
+  for (uint32_t device : {left, right})
+    copy.mutable_node()->mutable_copy()->add_source_devices(device);
+  for (uint32_t device : {right, left}) copy.mutable_node()->mutable_copy()->add_devices(device);
+  copy.mutable_node()->mutable_copy()->set_token(kToken);
+  for (int at : {3, 4}) worker(at).Item(copy);
+  ReleaseReceiver(10, 3, worker(4).Describe());
+  ReleaseReceiver(10, 4, worker(3).Describe());
+  int first = 3;  // that ends; the scheduler then ends the other one's wait
+  for (int i = 0; i < 200 && !worker(first).DoneWithin(10, std::chrono::milliseconds(50)); ++i)
+    first = 7 - first;
+  const wire::Failure failure = worker(first).WaitDone(10);
+  EXPECT_EQ(failure.code(), static_cast<int>(absl::StatusCode::kResourceExhausted));
+  EXPECT_THAT(failure.message(), HasSubstr("no host memory for 9 bytes"));
+  worker(7 - first).Cancel(10, failure);
+  for (int at : {3, 4}) {
+    EXPECT_EQ(worker(at).WaitDone(10).message(), failure.message());
+    worker(at).Free({1, 2, 3, 11, 12, 13});
+    ExpectNothingLeft(at);
+  }
 }
 
 // The receiver asks before the sender knows the node, and before the array exists.

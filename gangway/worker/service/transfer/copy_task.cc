@@ -120,7 +120,7 @@ void CopyTask::OfferShards(const Send& send) {
                  .session = parts_.session,
                  .receiver = absl::StrCat("the worker of device ", send.to_device),
                  .taken = [self, device](const absl::Status& status) {
-                   if (!status.ok()) self->Note(status, device);
+                   if (!status.ok()) self->FailSend(device, status);
                    self->EndPart();
                  }});
   auto leaving = std::make_shared<Leaving>(send.from.size());
@@ -142,12 +142,16 @@ void CopyTask::OfferWhenReady(const TransferKey& key, const std::shared_ptr<Leav
   });
 }
 
-// What this worker receives does not come either. It does not wait for the others to say so: each of two workers that
-// exchange shards of a failed source would wait for the other.
 void CopyTask::FailSource(const TransferKey& key, int device, const absl::Status& why) {
+  FailSend(device, why);
+  plane_->Settle(key, why);
+}
+
+// What this worker receives does not come either. It does not wait for the others to say so: each of two workers that
+// exchange shards, and cannot send them, would wait for the other.
+void CopyTask::FailSend(int device, const absl::Status& why) {
   Note(why, device);
   if (!parts_.receives.empty()) GiveUp();
-  plane_->Settle(key, why);
 }
 
 void CopyTask::AskFor(size_t index) {

@@ -73,6 +73,7 @@ class CopyTask final : public NodeTask {
                       store::Slot& from);
   // A shard that this worker holds has failed, and with it the copy.
   void FailSource(const TransferKey& key, int device, const absl::Status& why);
+  void FailSend(int device, const absl::Status& why);
   void AskFor(size_t index);
   absl::StatusOr<std::vector<size_t>> Sizes() const;
   void Gather(size_t index, absl::StatusOr<Gathered> gathered) GANGWAY_EXCLUDES(gather_mutex_);
