@@ -66,8 +66,7 @@ void Controller::Dispatch(Event& event, Time now) {
 
 void Controller::OnOp(Session& session, wire::Op& op, Time now) {
   const SessionId id = session.info.id;
-  const bool overtakes = op.has_regroup() && Transfers::MayOvertakeCopies(session, op.regroup());
-  if (!op.has_copy() && !overtakes) transfers_.SendCopies(session);
+  if (!Transfers::MayOvertakeCopies(session, op)) transfers_.SendCopies(session);
   switch (op.op_case()) {
     case wire::Op::kCompile:
       return executables_.OnCompile(id, *op.mutable_compile(), now);

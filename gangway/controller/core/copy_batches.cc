@@ -9,7 +9,7 @@ void CopyBatches::Producers::Add(Ordinal producer) {
   one_ = producer;
 }
 
-void CopyBatches::Add(const CopiedArray& array, Way way) {
+void CopyBatches::Add(CopiedArray array, Way way) {
   const uint64_t bytes = way.shard_bytes;
   const bool goes_alone = way.producers.several_ || bytes > kBytesMax || way.runs > kRunsMax;
   if (!goes_alone) {
@@ -18,7 +18,7 @@ void CopyBatches::Add(const CopiedArray& array, Way way) {
     if (!is_new) {
       CopyBatch& batch = batches_[open->second];
       if (batch.shard_bytes + bytes <= kBytesMax && batch.runs + way.runs <= kRunsMax) {
-        batch.arrays.push_back(array);
+        batch.arrays.push_back(std::move(array));
         batch.shard_bytes += bytes;
         batch.runs += way.runs;
         return;
@@ -26,12 +26,13 @@ void CopyBatches::Add(const CopiedArray& array, Way way) {
       open->second = batches_.size();
     }
   }
-  batches_.push_back({.from = std::move(way.from),
-                      .to = std::move(way.to),
-                      .memory_kind = std::move(way.memory_kind),
-                      .arrays = {array},
-                      .shard_bytes = bytes,
-                      .runs = way.runs});
+  CopyBatch& batch = batches_.emplace_back(CopyBatch{.from = std::move(way.from),
+                                                     .to = std::move(way.to),
+                                                     .memory_kind = std::move(way.memory_kind),
+                                                     .arrays = {},
+                                                     .shard_bytes = bytes,
+                                                     .runs = way.runs});
+  batch.arrays.push_back(std::move(array));
 }
 
 }  // namespace gangway::controller

@@ -21,12 +21,16 @@
 
 #include "gangway/base/device_lists.h"
 #include "gangway/base/ids.h"
+#include "gangway/controller/core/array_shape.h"
+#include "gangway/controller/core/storages.h"
 
 namespace gangway::controller {
 
-// An array of a copy, by the client's handles, and its number among the session's nodes.
+// An array of a copy: what it is and which shards it has, the client's handle for its copy, and the number of that
+// among the session's nodes.
 struct CopiedArray {
-  uint64_t source = 0;
+  ArrayShapeRef shape;
+  std::vector<Run> runs;
   uint64_t result = 0;
   uint64_t number = 0;
 };
@@ -65,7 +69,7 @@ class CopyBatches {
     Producers producers;
   };
 
-  void Add(const CopiedArray& array, Way way);
+  void Add(CopiedArray array, Way way);
 
   // In the order of their first arrays. None is left.
   std::vector<CopyBatch> Take() {

@@ -16,21 +16,21 @@ using ::testing::ElementsAre;
 
 class CopyBatchesTest : public testing::Test {
  protected:
-  void Add(uint64_t source, const DeviceListRef& from, std::initializer_list<uint64_t> producers,
+  void Add(uint64_t result, const DeviceListRef& from, std::initializer_list<uint64_t> producers,
            uint64_t shard_bytes = 8, size_t runs = 1) {
     CopyBatches::Producers all;
     for (uint64_t producer : producers) all.Add(Ordinal(producer));
     batches_.Add(
-        {.source = source},
+        {.result = result},
         {.from = from, .to = left_, .shard_bytes = shard_bytes, .runs = runs, .producers = all});
   }
   std::vector<std::vector<uint64_t>> Take() {
-    std::vector<std::vector<uint64_t>> sources;
+    std::vector<std::vector<uint64_t>> results;
     for (const CopyBatch& batch : batches_.Take()) {
-      sources.emplace_back();
-      for (const CopiedArray& array : batch.arrays) sources.back().push_back(array.source);
+      results.emplace_back();
+      for (const CopiedArray& array : batch.arrays) results.back().push_back(array.result);
     }
-    return sources;
+    return results;
   }
 
   Fleet fleet_{FourWorkers()};
@@ -62,10 +62,10 @@ TEST_F(CopyBatchesTest, OtherDevicesAreAnotherBatch) {
 }
 
 TEST_F(CopyBatchesTest, AnotherGoalIsAnotherBatch) {
-  for (uint64_t source : {1, 4}) {
-    batches_.Add({.source = source}, {.from = left_, .to = left_, .runs = 1});
-    batches_.Add({.source = source + 1}, {.from = left_, .to = right_, .runs = 1});
-    batches_.Add({.source = source + 2},
+  for (uint64_t result : {1, 4}) {
+    batches_.Add({.result = result}, {.from = left_, .to = left_, .runs = 1});
+    batches_.Add({.result = result + 1}, {.from = left_, .to = right_, .runs = 1});
+    batches_.Add({.result = result + 2},
                  {.from = left_, .to = left_, .memory_kind = "pinned_host", .runs = 1});
   }
   EXPECT_THAT(Take(), ElementsAre(ElementsAre(1, 4), ElementsAre(2, 5), ElementsAre(3, 6)));

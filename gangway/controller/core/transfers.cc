@@ -65,7 +65,7 @@ ArrayShapeRef InMemory(const ArrayShapeRef& shape, const std::string& memory_kin
   return changed;
 }
 
-void AddCopied(const Array& source, StorageId result, wire::Copy& copy) {
+void AddCopied(const CopiedArray& source, StorageId result, wire::Copy& copy) {
   wire::CopiedArray* array = copy.add_arrays();
   FillRef(source.runs, *array->mutable_source());
   array->set_storage(result.number());
@@ -73,6 +73,16 @@ void AddCopied(const Array& source, StorageId result, wire::Copy& copy) {
   spec->set_element_type(source.shape->element_type);
   spec->mutable_shard_dims()->Add(source.shape->shard_dims.begin(), source.shape->shard_dims.end());
   spec->set_shard_bytes(source.shape->shard_bytes);
+}
+
+bool IsKnown(const Session& session, uint64_t array) {
+  return session.arrays.Find(array) != nullptr;
+}
+
+bool KnowsSources(const Session& session, const wire::RegroupOp::Result& view) {
+  if (view.replica_of() != 0) return IsKnown(session, view.replica_of());
+  return std::ranges::all_of(view.shards(),
+                             [&](const auto& shard) { return IsKnown(session, shard.array()); });
 }
 
 }  // namespace
@@ -228,8 +238,10 @@ void Transfers::OnCopy(Session& session, const wire::CopyOp& op, Time now) {
       session.arrays.BindFailure(op.results(i), std::move(failure));
       continue;
     }
-    copies_.Add({op.sources(i), op.results(i), rooms_.nodes.Number(id)},
-                WayOf(*session.arrays.Find(op.sources(i)), devices, op.memory_kind()));
+    const Array& source = *session.arrays.Find(op.sources(i));
+    for (const Run& run : source.runs) rooms_.storages.Hold(run);
+    copies_.Add({source.shape, source.runs, op.results(i), rooms_.nodes.Number(id)},
+                WayOf(source, devices, op.memory_kind()));
   }
 }
 
@@ -242,13 +254,20 @@ void Transfers::SendCopies(Session& session) {
   }
 }
 
-bool Transfers::MayOvertakeCopies(const Session& session, const wire::RegroupOp& op) {
-  auto is_known = [&session](uint64_t array) { return session.arrays.Find(array) != nullptr; };
-  return std::ranges::all_of(op.results(), [&](const wire::RegroupOp::Result& result) {
-    if (result.replica_of() != 0) return is_known(result.replica_of());
-    return std::ranges::all_of(result.shards(),
-                               [&](const auto& shard) { return is_known(shard.array()); });
-  });
+bool Transfers::MayOvertakeCopies(const Session& session, const wire::Op& op) {
+  switch (op.op_case()) {
+    case wire::Op::kCopy:
+      return true;  // it is one of them
+    case wire::Op::kRegroup:
+      return std::ranges::all_of(op.regroup().results(), [&](const wire::RegroupOp::Result& view) {
+        return KnowsSources(session, view);
+      });
+    case wire::Op::kDrop:
+      return std::ranges::all_of(op.drop().handles(),
+                                 [&](uint64_t array) { return IsKnown(session, array); });
+    default:
+      return false;
+  }
 }
 
 CopyBatches::Way Transfers::WayOf(const Array& array, const DeviceListRef& to,
@@ -290,18 +309,20 @@ void Transfers::Copy(Session& session, const CopyBatch& batch, const CopyRoute& 
   if (new_token_ && route.crosses_workers) copy->set_token(new_token_());
   std::vector<Array> results;
   for (const CopiedArray& each : batch.arrays) {
-    const Array& source = *session.arrays.Find(each.source);
-    const StorageId storage = rooms_.storages.Add(id, route.to, source.shape->shard_bytes, ordinal);
+    const StorageId storage = rooms_.storages.Add(id, route.to, each.shape->shard_bytes, ordinal);
     node.results.push_back(storage);
     node.numbers.push_back(each.number);
-    AddCopied(source, storage, *copy);
-    results.push_back(WholeStorage(InMemory(source.shape, batch.memory_kind), route.to, storage));
+    AddCopied(each, storage, *copy);
+    results.push_back(WholeStorage(InMemory(each.shape, batch.memory_kind), route.to, storage));
   }
   rooms_.nodes.Add(id, std::move(node));
   rooms_.outbox.ToIslands(route.islands, std::move(item));
   // After the node, so that frees of unwanted storages follow it in the stream.
   for (size_t i = 0; i < results.size(); ++i)
     session.arrays.Bind(batch.arrays[i].result, std::move(results[i]));
+  for (const CopiedArray& each : batch.arrays) {
+    for (const Run& run : each.runs) rooms_.storages.LetGo(run);
+  }
 }
 
 void Transfers::OnFetch(Session& session, const wire::FetchOp& op) {

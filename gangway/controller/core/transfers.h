@@ -1,8 +1,8 @@
 // The operations that move arrays: uploads, puts, copies and fetches. Each becomes one node, sent to the islands of its
 // shards (DF-1). The arrays of a put are one node as far as they come one after the other in it and are accepted. Of
 // copies, the arrays that go the same way become one node (copy_batches.h), also those of consecutive operations: a
-// client may copy array by array. So copies wait until SendCopies. What is refused spoils its own results, and its
-// client is told.
+// client may copy array by array. So copies wait until SendCopies, and hold their sources (OB-1). What is refused
+// spoils its own results, and its client is told.
 //
 // Keeps the copies that wait, and nothing between steps. Pure; not thread-safe. Stands on the rooms that it names.
 #ifndef GANGWAY_CONTROLLER_CORE_TRANSFERS_H_
@@ -41,10 +41,11 @@ class Transfers {
   void OnUpload(Session& session, wire::UploadOp& op, Time now);
   void OnPut(Session& session, wire::Put& op, Time now);
   void OnCopy(Session& session, const wire::CopyOp& op, Time now);
-  // To be called before any other operation of the session, and after its last one in a step.
+  // To be called before an operation of the session that may not overtake them, and after its last one in a step.
   void SendCopies(Session& session);
-  // Except for this one, if it names no result of a copy that waits.
-  static bool MayOvertakeCopies(const Session& session, const wire::RegroupOp& op);
+  // Views and drops may that name no result of a copy which waits: a client makes views of what it copies, and drops
+  // them right after.
+  static bool MayOvertakeCopies(const Session& session, const wire::Op& op);
   void OnFetch(Session& session, const wire::FetchOp& op);
 
  private:
