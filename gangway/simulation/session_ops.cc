@@ -217,7 +217,7 @@ std::vector<ArrayHandle> Session::PickToCopy() {
   return sources;
 }
 
-// Arrays of one copy may fail together: a failure of one is a record that the others may meet.
+// Arrays that are copied together fail apart: none meets a failure of another one (ER-1).
 void Session::Copy() {
   const std::vector<ArrayHandle> sources = PickToCopy();
   Devices target(plan_.device_count);
@@ -228,17 +228,11 @@ void Session::Copy() {
     if (const Devices& placement = Placement(); placement.size() == target.size())
       target = placement;
   }
-  Blame all;
   std::vector<ArrayHandle> results;
   for (ArrayHandle source : sources) {
     const Blame blame = BlameOf(arrays_.at(source));
     results.push_back(Add(program_.AddTransfer(arrays_.at(source).value, target), target));
     SetBlame(results.back(), blame);
-    all.Add({.records = blame.records});
-  }
-  for (ArrayHandle result : results) {
-    if (all.records.empty()) break;
-    blame_[arrays_.at(result).places[0].first].Add(all);
   }
   client_->Copy(sources, results, target, "");
   counts_.copies += results.size();
