@@ -77,6 +77,8 @@ class Submitter {
     session_ = session;
   }
 
+  bool reports_ends() const { return options_.reports_ends; }  // Client::reports_ends
+
   // A new number, of an executable, upload, fetch, question or await; never 0.
   uint64_t NewId() { return next_id_.fetch_add(1, std::memory_order_relaxed); }
 

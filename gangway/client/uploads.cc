@@ -2,7 +2,6 @@
 #include "gangway/client/uploads.h"
 
 #include <algorithm>
-#include <numeric>
 #include <string>
 #include <utility>
 
@@ -15,9 +14,15 @@
 namespace gangway::client {
 namespace {
 
-uint64_t BytesOf(std::span<const std::string_view> shards) {
-  return std::accumulate(shards.begin(), shards.end(), uint64_t{0},
-                         [](uint64_t sum, std::string_view shard) { return sum + shard.size(); });
+// Whether the array may travel with its declaration. Wrong sizes are left to Push.
+bool IsSmall(const ArraySpec& spec, std::span<const std::string_view> shards) {
+  const bool is_whole = !shards.empty() && shards.size() == spec.devices.size() &&
+                        std::ranges::all_of(shards, [&spec](std::string_view shard) {
+                          return shard.size() == spec.shard_bytes;
+                        });
+  // What fails only some arrays, such as a memory that their devices do not have, must not fail those beside them.
+  return is_whole && spec.memory_kind.empty() && shards.size() <= wire::kPutShardsMax &&
+         spec.shard_bytes <= wire::kPutArrayBytesMax / shards.size();
 }
 
 void AddPut(ArrayHandle array, const ArraySpec& spec, std::span<const std::string_view> shards,
@@ -28,7 +33,6 @@ void AddPut(ArrayHandle array, const ArraySpec& spec, std::span<const std::strin
   tensor.set_element_type(spec.element_type);
   tensor.mutable_shard_dims()->Add(spec.shard_dims.begin(), spec.shard_dims.end());
   tensor.set_shard_bytes(spec.shard_bytes);
-  tensor.set_memory_kind(spec.memory_kind);
   for (std::string_view shard : shards) put.add_shards(shard.data(), shard.size());
 }
 
@@ -43,47 +47,65 @@ void Uploads::SetDestination(WorkerKey worker, Destination destination) {
 
 void Uploads::Put(ArrayHandle array, const ArraySpec& spec,
                   std::span<const std::string_view> shards, StatusCallback ended) {
-  if (!TravelsWithDeclaration(spec, shards)) {
-    const uint64_t upload = Begin(array, spec, std::move(ended));
-    for (size_t i = 0; i < shards.size(); ++i) {
-      auto copy = std::make_shared<const std::string>(shards[i]);
-      Push(upload, static_cast<uint32_t>(i), *copy, [copy] {});
-    }
-    return;
+  if (IsSmall(spec, shards) && PutWithDeclaration(array, spec, shards, ended)) return;
+  const uint64_t upload = Begin(array, spec, std::move(ended));
+  if (shards.size() != spec.devices.size()) {
+    return Abandon(upload, absl::InvalidArgumentError(absl::StrCat(
+                               "an array on ", spec.devices.size(),
+                               " devices was put with the bytes of ", shards.size(), " shards")));
   }
+  for (size_t i = 0; i < shards.size(); ++i) {
+    auto copy = std::make_shared<const std::string>(shards[i]);
+    Push(upload, static_cast<uint32_t>(i), *copy, [copy] {});
+  }
+}
+
+bool Uploads::PutWithDeclaration(ArrayHandle array, const ArraySpec& spec,
+                                 std::span<const std::string_view> shards, StatusCallback& ended) {
+  const uint64_t cost = wire::PutCost(shards);
   const Submitter::Sending sending(submitter_, Submitter::Urgency::kLater);
-  const uint64_t bytes = BytesOf(shards);
   {
     MutexLock lock(mutex_);
+    if (!TakePutRoom(cost)) return false;
     auto join = [&](wire::Op& last) GANGWAY_NO_ANALYSIS {
       const wire::Put& put = last.put();
       if (!last.has_put() || put.arrays_size() >= wire::kPutArraysMax ||
-          put_bytes_ + bytes > wire::kPutBytesMax ||
-          !std::ranges::equal(put.devices(), spec.devices))
+          put_cost_ + cost > wire::kPutCostMax || !std::ranges::equal(put.devices(), spec.devices))
         return false;
-      put_bytes_ += bytes;
+      put_cost_ += cost;
       AddPut(array, spec, shards, *last.mutable_put());
       return true;
     };
     auto fill = [&](wire::Op& op) GANGWAY_NO_ANALYSIS {
-      put_bytes_ = bytes;
+      put_cost_ = cost;
       op.mutable_put()->mutable_devices()->Add(spec.devices.begin(), spec.devices.end());
       AddPut(array, spec, shards, *op.mutable_put());
     };
-    if (!submitter_.JoinOrAppend(1, std::move(ended), join, fill).ok()) return;
+    if (!submitter_.JoinOrAppend(1, ReturningPutRoom(cost, std::move(ended)), join, fill).ok())
+      return true;
   }
   handles_.NoteArray(array, std::make_shared<const std::vector<uint32_t>>(spec.devices));
+  return true;
 }
 
-// Wrong sizes are left to Push.
-bool Uploads::TravelsWithDeclaration(const ArraySpec& spec,
-                                     std::span<const std::string_view> shards) const {
-  const bool is_whole = shards.size() == spec.devices.size() &&
-                        std::ranges::all_of(shards, [&](std::string_view shard) {
-                          return shard.size() == spec.shard_bytes;
-                        });
-  return is_whole && !shards.empty() && BytesOf(shards) <= wire::kPutArrayBytesMax &&
-         submitter_.pending() <= wire::kPutPendingMax;
+// Without being told of ends, a session knows only how many of its nodes may be under way: all of them may be puts.
+bool Uploads::TakePutRoom(uint64_t cost) {
+  if (!submitter_.reports_ends())
+    return submitter_.pending() < wire::kPutSessionCostMax / wire::kPutArrayCostMax;
+  if (puts_under_way_ + cost > wire::kPutSessionCostMax) return false;
+  puts_under_way_ += cost;
+  return true;
+}
+
+StatusCallback Uploads::ReturningPutRoom(uint64_t cost, StatusCallback ended) {
+  if (!submitter_.reports_ends()) return ended;
+  return [this, cost, ended = std::move(ended)](const absl::Status& status) {
+    {
+      MutexLock lock(mutex_);
+      puts_under_way_ -= cost;
+    }
+    if (ended) ended(status);
+  };
 }
 
 // --- In pushes ---

@@ -1,6 +1,7 @@
 // Uploads: arrays whose bytes this session brings. The bytes of small ones travel with their declaration (Put), several
-// arrays in one operation where they meet in a batch. Of the others, it keeps those of which not all shards have been
-// pushed, the pushes that wait to be sent beside the batch, and which process of each worker is to receive the bytes.
+// arrays in one operation where they meet in a batch; while many of these have not ended, further ones are pushed as
+// large ones are (TM-2). Of what is pushed, it keeps the uploads of which not all shards have been pushed, the pushes
+// that wait to be sent beside the batch, and which process of each worker is to receive the bytes.
 //
 // Threading: thread-safe, but for Open, which comes before all else; what says so, on the loop only. Its lock is taken
 // before the Submitter's. `released` of a push never runs under it.
@@ -80,8 +81,12 @@ class Uploads {
     std::function<void(std::shared_ptr<char>)> placed;  // set: only requests a place for the push
   };
 
-  bool TravelsWithDeclaration(const ArraySpec& spec,
-                              std::span<const std::string_view> shards) const;
+  // False: it must be pushed, and `ended` is left as it is.
+  bool PutWithDeclaration(ArrayHandle array, const ArraySpec& spec,
+                          std::span<const std::string_view> shards, StatusCallback& ended)
+      GANGWAY_EXCLUDES(mutex_);
+  bool TakePutRoom(uint64_t cost) GANGWAY_REQUIRES(mutex_);
+  StatusCallback ReturningPutRoom(uint64_t cost, StatusCallback ended);
   std::map<WorkerKey, Destination> DestinationsOf(const std::vector<uint32_t>& devices) const
       GANGWAY_REQUIRES(mutex_);
   std::optional<Outgoing> TakePush(uint64_t upload, uint32_t shard, std::string_view data)
@@ -101,7 +106,9 @@ class Uploads {
 
   mutable Mutex mutex_;
   absl::flat_hash_map<uint64_t, Uploading> uploads_ GANGWAY_GUARDED_BY(mutex_);
-  uint64_t put_bytes_ GANGWAY_GUARDED_BY(mutex_) = 0;  // of the latest operation that puts
+  uint64_t put_cost_ GANGWAY_GUARDED_BY(mutex_) = 0;  // of the latest operation that puts
+  // Of all puts that have not ended (TM-2), where the session is told of ends.
+  uint64_t puts_under_way_ GANGWAY_GUARDED_BY(mutex_) = 0;
   std::vector<Outgoing> waiting_ GANGWAY_GUARDED_BY(mutex_);
   std::map<WorkerKey, Destination> destinations_ GANGWAY_GUARDED_BY(mutex_);  // of new uploads
 };

@@ -5,21 +5,26 @@
 #include <gtest/gtest.h>
 
 #include <future>
+#include <numeric>
+
+#include "absl/strings/str_cat.h"
 
 #include "gangway/base/clock.h"
 #include "gangway/client/recorded_session.h"
 #include "gangway/transport/inproc/inproc.h"
 #include "gangway/wire/failure.h"
+#include "gangway/wire/put_limits.h"
 
 namespace gangway::client {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 // Its workers have no links, so pushes wait in DataLinks.
 class UploadsTest : public ::testing::Test {
  protected:
-  UploadsTest() {
+  explicit UploadsTest(bool reports_ends = false) : session_(reports_ends) {
     session_.take_beside = [this] { return uploads_.TakeWaiting(); };
     session_.OnLoop([&] {
       DataLinks::Options options;
@@ -58,6 +63,18 @@ class UploadsTest : public ::testing::Test {
     uploads_.Put(array, {.element_type = 3, .devices = std::move(devices), .shard_bytes = bytes},
                  shards, nullptr);
   }
+  // So that nothing is sent but by the caller.
+  void WhileTheLoopStands(const std::function<void()>& task) {
+    std::promise<void> stands, go_on;
+    session_.loop.Post([&stands, gate = go_on.get_future().share()] {
+      stands.set_value();
+      gate.wait();
+    });
+    stands.get_future().wait();
+    task();
+    go_on.set_value();
+    session_.OnLoop([] {});
+  }
   // The failure of the only abandoned upload.
   std::string Abandoned() {
     std::string text;
@@ -71,9 +88,20 @@ class UploadsTest : public ::testing::Test {
 
   std::unique_ptr<transport::Transport> transport_ = transport::NewInprocTransport();
   std::unique_ptr<DataLinks> links_;  // ends after the loop has stopped
-  RecordedSession session_{/*reports_ends=*/false};
+  RecordedSession session_;
   Uploads uploads_{&session_.loop, &session_.activity, &session_.submitter, &session_.handles};
   std::atomic<int> released_ = 0;
+};
+
+class UploadsOfToldSessionTest : public UploadsTest {
+ protected:
+  UploadsOfToldSessionTest() : UploadsTest(/*reports_ends=*/true) {}
+  // How many of the arrays so far came with their bytes.
+  size_t Puts() {
+    size_t puts = 0;
+    for (const wire::Op& op : session_.Ops()) puts += static_cast<size_t>(op.put().arrays_size());
+    return puts;
+  }
 };
 
 TEST_F(UploadsTest, AnUploadNamesTheProcessesThatReceiveIt) {
@@ -89,11 +117,12 @@ TEST_F(UploadsTest, AnUploadNamesTheProcessesThatReceiveIt) {
 
 // --- Puts ---
 
-TEST_F(UploadsTest, PutsOntoTheSameDevicesThatMeetInABatchAreOneOperation) {
+TEST_F(UploadsOfToldSessionTest, PutsOntoTheSameDevicesThatMeetInABatchAreOneOperation) {
   session_.link->queued = 1;  // so that they wait
-  for (ArrayHandle array = 1; array <= 300; ++array) Put(array, {0}, {"abcd"});
-  Put(1000, {2}, {"abcd"});
-  session_.link->queued = 0;
+  WhileTheLoopStands([this] {
+    for (ArrayHandle array = 1; array <= 300; ++array) Put(array, {0}, {"abcd"});
+    Put(1000, {2}, {"abcd"});
+  });
   const std::vector<wire::Op> ops = session_.Ops();
   ASSERT_EQ(ops.size(), 3u);
   EXPECT_EQ(ops[0].put().arrays_size(), 256);
@@ -107,27 +136,103 @@ TEST_F(UploadsTest, PutsOntoTheSameDevicesThatMeetInABatchAreOneOperation) {
 
 TEST_F(UploadsTest, AnOperationBetweenPutsKeepsItsPlace) {
   session_.link->queued = 1;
-  Put(1, {0}, {"abcd"});
-  session_.handles.Poison(std::vector<ArrayHandle>{9}, absl::InternalError("on purpose"));
-  Put(2, {0}, {"abcd"});
-  session_.link->queued = 0;
+  WhileTheLoopStands([this] {
+    Put(1, {0}, {"abcd"});
+    session_.handles.Poison(std::vector<ArrayHandle>{9}, absl::InternalError("on purpose"));
+    Put(2, {0}, {"abcd"});
+  });
   const std::vector<wire::Op> ops = session_.Ops();
   ASSERT_EQ(ops.size(), 3u);
   EXPECT_TRUE(ops[1].has_poison());
   EXPECT_EQ(ops[2].put().arrays(0).array(), 2u);
 }
 
-TEST_F(UploadsTest, TheBytesOfLargeArraysAndOfMuchPendingWorkArePushed_TM2) {
-  const std::string large((16 << 10) + 4, 'x');
+TEST_F(UploadsTest, OnlySmallArraysOfFewShardsInTheUsualMemoryComeWithTheirBytes) {
+  const std::string large((8 << 10) + 4, 'x');
   Put(1, {0, 1}, {large, large});
-  for (ArrayHandle array = 2; array <= 2100; ++array) Put(array, {0}, {"abcd"});
-  size_t uploads = 0, puts = 0;
-  for (const wire::Op& op : session_.Ops()) {
-    uploads += op.has_upload() ? 1 : 0;
-    puts += static_cast<size_t>(op.put().arrays_size());
-  }
-  EXPECT_EQ(puts, 2048u);
-  EXPECT_EQ(uploads, 52u);
+  const std::vector<std::string_view> many(17);
+  std::vector<uint32_t> devices(17);
+  std::iota(devices.begin(), devices.end(), 0);
+  Put(2, devices, many);
+  uploads_.Put(3, {.element_type = 3, .devices = {0}, .memory_kind = "other", .shard_bytes = 4},
+               std::vector<std::string_view>{"abcd"}, nullptr);
+  devices.pop_back();
+  Put(4, devices, std::vector<std::string_view>(16, std::string_view(large).substr(0, 1 << 10)));
+  std::vector<wire::Op> ops = session_.Ops();
+  std::erase_if(ops, [](const wire::Op& op) { return op.has_abandon(); });  // of device 4 and up
+  ASSERT_EQ(ops.size(), 4u);
+  for (size_t i = 0; i < 3; ++i) EXPECT_TRUE(ops[i].has_upload()) << i;
+  EXPECT_EQ(ops[3].put().arrays(0).array(), 4u);
+}
+
+// The ends of its operations are told to it late, so all of those that it does not know to have ended count.
+TEST_F(UploadsTest, WhileMuchIsPendingBytesArePushed_TM2) {
+  for (ArrayHandle array = 1; array <= 300; ++array) Put(array, {0}, {"abcd"});
+  size_t puts = 0;
+  for (const wire::Op& op : session_.Ops()) puts += static_cast<size_t>(op.put().arrays_size());
+  EXPECT_EQ(puts, wire::kPutSessionCostMax / wire::kPutArrayCostMax);
+}
+
+TEST_F(UploadsOfToldSessionTest, WhilePutsOfManyBytesHaveNotEndedFurtherOnesArePushed_TM2) {
+  const std::string bytes(16 << 10, 'x');
+  const uint64_t room = wire::kPutSessionCostMax / (bytes.size() + wire::kPutShardCost);
+  for (ArrayHandle array = 1; array <= room + 5; ++array) Put(array, {0}, {bytes});
+  EXPECT_EQ(Puts(), room);
+  session_.OnLoop([&] {
+    wire::Progress progress;
+    progress.set_ended(3);
+    progress.add_nodes()->set_first(1);
+    progress.mutable_nodes(0)->set_count(2);
+    wire::NodesEnded* failed = progress.add_nodes();
+    failed->set_first(room);
+    failed->set_count(1);
+    *failed->mutable_failure() = wire::ToFailure(absl::InternalError("on purpose"));
+    session_.submitter.OnProgress(progress);
+  });
+  for (ArrayHandle array = 1000; array <= 1005; ++array) Put(array, {0}, {bytes});
+  EXPECT_EQ(Puts(), room + 3);
+}
+
+TEST_F(UploadsOfToldSessionTest, APutTellsItsEndAndOneOfALostSessionTheLoss) {
+  std::vector<std::string> told;
+  auto put = [&](ArrayHandle array) {
+    uploads_.Put(array, {.element_type = 3, .devices = {0}, .shard_bytes = 4},
+                 std::vector<std::string_view>{"abcd"}, [&told, array](const absl::Status& status) {
+                   told.push_back(absl::StrCat(array, " ", status.message()));
+                 });
+  };
+  put(1);
+  session_.Lose(absl::UnavailableError("cut"));
+  put(2);
+  session_.Ops();
+  EXPECT_THAT(told, ::testing::ElementsAre("1 cut", "2 cut"));
+}
+
+// A round trip would be a question to the controller, or bytes beside the batch.
+TEST_F(UploadsOfToldSessionTest, APutAndTheCallThatReadsItAreAFrameEachAndManyPutsAreFew) {
+  const size_t before = session_.link->frames().size();
+  WhileTheLoopStands([&] {
+    Put(1, {0}, {"abcd"});
+    EXPECT_EQ(session_.link->frames().size(), before + 1);
+    {
+      const Submitter::Sending sending(session_.submitter);
+      ASSERT_TRUE(session_.submitter
+                      .Append(1, nullptr, [](wire::Op& op) { op.mutable_call()->add_arguments(1); })
+                      .ok());
+    }
+    EXPECT_EQ(session_.link->frames().size(), before + 2);
+    EXPECT_FALSE(uploads_.HoldsPushes());
+    for (ArrayHandle array = 2; array <= 201; ++array) Put(array, {0}, {"abcd"});
+  });
+  EXPECT_EQ(session_.Ops().back().put().arrays().rbegin()->array(), 201u);
+  EXPECT_LE(session_.link->frames().size(), before + 7) << "a few at once, the rest together";
+}
+
+TEST_F(UploadsTest, APutWithoutTheBytesOfEachDeviceIsAbandoned) {
+  uploads_.Put(1, {.element_type = 3, .devices = {0, 1}, .shard_bytes = 4},
+               std::vector<std::string_view>{"abcd"}, nullptr);
+  EXPECT_THAT(Abandoned(), AllOf(HasSubstr("INVALID_ARGUMENT"),
+                                 HasSubstr("on 2 devices was put with the bytes of 1 shards")));
 }
 
 TEST_F(UploadsTest, APutOfWrongSizeIsAbandoned) {

@@ -169,6 +169,7 @@ void HostileClient::FillPut(wire::Put& op) {
     array.mutable_tensor()->set_element_type(random_.Percent(90) ? 11 : -1);
     array.mutable_tensor()->add_shard_dims(1);
     array.mutable_tensor()->set_shard_bytes(random_.Percent(90) ? 4 : Size());
+    if (random_.Percent(5)) array.mutable_tensor()->set_memory_kind("other");
     const uint64_t shards = random_.Percent(90) ? op.devices_size() : random_.Below(4);
     for (uint64_t s = 0; s < shards; ++s)
       array.add_shards(std::string(random_.Percent(90) ? 4 : random_.Below(40'000), 'x'));

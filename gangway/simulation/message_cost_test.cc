@@ -270,6 +270,8 @@ TEST(MessageCostTest, AFetchOfManyArrays) {
 void AddPut(size_t n, uint64_t storage, wire::PutArray* array) {
   array->set_array(storage);
   array->set_storage(storage);
+  array->mutable_tensor()->set_element_type(2);
+  array->mutable_tensor()->add_shard_dims(8);
   array->mutable_tensor()->set_shard_bytes(8);
   for (size_t i = 0; i < n; ++i) array->add_shards(std::string(8, 'x'));
 }
@@ -289,6 +291,7 @@ TEST(MessageCostTest, APutOfManyArraysGoodOrNot) {
   }
 }
 
+// It is refused for their number.
 TEST(MessageCostTest, APutToManyDevices) {
   ExpectLinear([](size_t n) {
     Head head(n);

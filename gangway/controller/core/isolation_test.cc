@@ -115,6 +115,26 @@ TEST_F(IsolationTest, ARefusedOperationClaimsNothing) {
   EXPECT_NE(Upload(12, {4}, 2), 0u);
 }
 
+TEST_F(IsolationTest, APutClaimsItsWorkersForTheFirstArrayThatIsGood) {
+  wire::Op op;
+  op.mutable_put()->add_devices(0);
+  for (const uint64_t handle : {0, 10}) {
+    wire::PutArray& array = *op.mutable_put()->add_arrays();
+    array.set_array(handle);
+    array.mutable_tensor()->set_element_type(2);
+    array.add_shards();
+    array.mutable_tensor()->add_shard_dims(0);
+  }
+  wire::Op wrong = op;
+  wrong.mutable_put()->mutable_arrays()->RemoveLast();
+  Do(wrong);
+  EXPECT_THAT(Admissions(), IsEmpty()) << "0 is no handle";
+  EXPECT_NE(OrdinalOf(op, 2), 0u);
+  EXPECT_THAT(Admissions(), ElementsAre("0/0 2"));
+  Do(op);
+  EXPECT_THAT(Await({10})->message(), HasSubstr("session 2 (two)"));
+}
+
 TEST_F(IsolationTest, CompilesCallsAndCopiesClaimToo) {
   Compile(5, {0});
   EXPECT_THAT(Admissions(), ElementsAre("0/0 1"));

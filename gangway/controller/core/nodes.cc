@@ -66,7 +66,7 @@ void Nodes::Add(SessionId id, Node node) {
   const Ordinal ordinal = std::exchange(next_, Ordinal(next_.number() + 1));
   if (node.numbers.empty()) node.numbers.push_back(Number(id));
   OfSession& session = sessions_.at(id);
-  session.put_bytes += node.put_bytes;
+  session.put_cost += node.put_cost;
   if (node.upload != 0) session.uploads[node.upload] = ordinal;
   if (node.launched && node.open_islands.size() > 1) sequencer_.Add(ordinal, node.open_islands);
   nodes_[ordinal] = {.session = id, .node = std::move(node), .failure = nullptr};
@@ -195,7 +195,7 @@ void Nodes::End(Ordinal ordinal) {
   if (found == sessions_.end()) return;
   OfSession& session = found->second;
   session.pending -= node.numbers.size();
-  session.put_bytes -= node.put_bytes;
+  session.put_cost -= node.put_cost;
   session.ended += node.numbers.size();
   for (const uint64_t number : node.numbers)
     if (session.wants_ends) session.ends.Add(number, entry.failure);

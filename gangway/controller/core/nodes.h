@@ -4,7 +4,7 @@
 // sequencer, and the halves of a copy between islands wait for its sources (GS-4).
 //
 // Also what each session is told of its nodes, which its client counts (TM-2): how many have ended, and which, if it
-// asked for that. A copy or put counts as often as it has arrays, since its client does not know how many nodes they become.
+// asked for that. A copy or put counts as often as it has arrays, since its client does not know the nodes.
 //
 // Pure; not thread-safe. Stands on Storages, Awaits, Blame and Outbox.
 #ifndef GANGWAY_CONTROLLER_CORE_NODES_H_
@@ -40,7 +40,7 @@ class Nodes {
     std::vector<size_t> senders;               // the workers whose shards leave these islands
     uint64_t fetch = 0;                        // the client's number, for fetches
     uint64_t upload = 0;                       // the client's number, for uploads
-    uint64_t put_bytes = 0;                    // that a put's messages have
+    uint64_t put_cost = 0;                     // of a put (wire/put_limits.h)
     LaunchedProgramRef launched;               // of a launch
     bool alone = false;                        // likewise: no other may run beside it
     std::vector<uint64_t> numbers;             // from Number(); none: it takes the next one
@@ -64,10 +64,10 @@ class Nodes {
   bool HasUpload(SessionId session, uint64_t upload) const;
   uint64_t PendingOf(SessionId session) const { return sessions_.at(session).pending; }
   // Of its puts that have not ended.
-  uint64_t PutBytesOf(SessionId session) const { return sessions_.at(session).put_bytes; }
+  uint64_t PutCostOf(SessionId session) const { return sessions_.at(session).put_cost; }
 
-  // By which the client counts the session's next node, or the next array of a copy or put. It is pending until the node that
-  // is to be added with it has ended.
+  // By which the client counts the session's next node, or the next array of a copy or put. It is pending until the
+  // node that is to be added with it has ended.
   uint64_t Number(SessionId session);
   Ordinal next() const { return next_; }  // of the node that is added next
   void Add(SessionId session, Node node);
@@ -103,7 +103,7 @@ class Nodes {
   struct OfSession {
     bool wants_ends = false;
     uint64_t pending = 0;
-    uint64_t put_bytes = 0;
+    uint64_t put_cost = 0;
     uint64_t ended = 0;
     uint64_t ended_reported = 0;
     uint64_t numbered = 0;  // nodes so far, and further arrays of copies and puts

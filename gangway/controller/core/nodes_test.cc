@@ -213,11 +213,11 @@ TEST_F(NodesTest, ALaunchIsTakenOnce) {
 }
 
 TEST_F(NodesTest, ANodeOfSeveralCountsAsSoMany_TM2) {
-  const Ordinal ordinal = Add({.put_bytes = 100,
+  const Ordinal ordinal = Add({.put_cost = 100,
                                .numbers = {nodes_.Number(SessionId(1)), nodes_.Number(SessionId(1)),
                                            nodes_.Number(SessionId(1))}});
   EXPECT_EQ(nodes_.PendingOf(SessionId(1)), 3u);
-  EXPECT_EQ(nodes_.PutBytesOf(SessionId(1)), 100u);
+  EXPECT_EQ(nodes_.PutCostOf(SessionId(1)), 100u);
   EXPECT_EQ(nodes_.CheckRoom(SessionId(1)), nullptr);
   const Ordinal next = Add();
   EXPECT_NE(nodes_.CheckRoom(SessionId(1)), nullptr);
@@ -234,7 +234,7 @@ TEST_F(NodesTest, ANodeOfSeveralCountsAsSoMany_TM2) {
   EXPECT_EQ(told[0].second.progress().nodes(0).first(), 1u);
   EXPECT_EQ(told[0].second.progress().nodes(0).count(), 3u);
   EXPECT_EQ(nodes_.PendingOf(SessionId(1)), 0u);
-  EXPECT_EQ(nodes_.PutBytesOf(SessionId(1)), 0u);
+  EXPECT_EQ(nodes_.PutCostOf(SessionId(1)), 0u);
 }
 
 }  // namespace

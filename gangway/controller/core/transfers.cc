@@ -10,6 +10,7 @@
 
 #include "gangway/base/sizes.h"
 #include "gangway/wire/put_limits.h"
+#include "gangway/xla/dtype.h"
 
 namespace gangway::controller {
 namespace {
@@ -22,6 +23,14 @@ constexpr size_t kMemoryKindBytesMax = 64;
 template <typename... Parts>
 wire::FailureRef Refuse(const Parts&... parts) {
   return wire::Share(wire::MakeFailure(StatusCode::kInvalidArgument, absl::StrCat(parts...)));
+}
+
+// Of an array whose bytes come with its declaration, and may not.
+template <typename... Parts>
+wire::FailureRef RefusePut(const Parts&... why) {
+  return wire::Share(wire::MakeFailure(
+      StatusCode::kInvalidArgument, absl::StrCat("an array cannot come with its bytes: ", why...),
+      "Send the bytes to the workers, as Client::Put does with those of such arrays."));
 }
 
 Array WholeStorage(ArrayShapeRef shape, const DeviceListRef& devices, StorageId storage) {
@@ -44,6 +53,61 @@ wire::FailureRef CheckArray(const Session& session, uint64_t handle, const Spec&
   if (spec.shard_bytes() > kSizeMax)
     return Refuse("an array with shards of ", spec.shard_bytes(), " bytes cannot exist");
   return nullptr;
+}
+
+// Of an array that comes with its bytes: all that a worker could find wrong with it.
+wire::FailureRef CheckPutBytes(const wire::PutArray& array, int devices) {
+  const wire::TensorSpec& tensor = array.tensor();
+  if (array.shards_size() != devices) {
+    return Refuse("an array with the bytes of ", array.shards_size(), " shards cannot be on ",
+                  devices, " devices");
+  }
+  if (devices > wire::kPutShardsMax)
+    return RefusePut("it has ", devices, " shards, the limit is ", wire::kPutShardsMax);
+  if (!tensor.memory_kind().empty())
+    return RefusePut("it is not for the usual memory of its devices, but for ",
+                     tensor.memory_kind());
+  const auto bytes =
+      xla::DenseBytes(tensor.element_type(),
+                      {tensor.shard_dims().data(), static_cast<size_t>(tensor.shard_dims_size())});
+  if (!bytes.ok()) return Refuse("an array's shards cannot be: ", bytes.status().message());
+  if (static_cast<uint64_t>(*bytes) != tensor.shard_bytes()) {
+    return Refuse("an array was declared with shards of ", tensor.shard_bytes(),
+                  " bytes, but shards of its shape have ", *bytes);
+  }
+  if (tensor.shard_bytes() > wire::kPutArrayBytesMax / static_cast<uint64_t>(devices)) {
+    return RefusePut("its ", devices, " shards have ", tensor.shard_bytes(),
+                     " bytes each, and all together may have ", wire::kPutArrayBytesMax);
+  }
+  for (const std::string& shard : array.shards()) {
+    if (shard.size() == tensor.shard_bytes()) continue;
+    return Refuse("a shard was sent with ", shard.size(), " bytes, not the declared ",
+                  tensor.shard_bytes());
+  }
+  return nullptr;
+}
+
+// Types that some device runtimes do not have, by number; 0: it is none of them.
+int32_t UnusualType(int32_t element_type) {
+  switch (element_type) {
+    case xla::TYPE_PRED:
+    case xla::TYPE_S8:
+    case xla::TYPE_S16:
+    case xla::TYPE_S32:
+    case xla::TYPE_S64:
+    case xla::TYPE_U8:
+    case xla::TYPE_U16:
+    case xla::TYPE_U32:
+    case xla::TYPE_U64:
+    case xla::TYPE_F16:
+    case xla::TYPE_BF16:
+    case xla::TYPE_F32:
+    case xla::TYPE_F64:
+    case xla::TYPE_C64:
+      return 0;
+    default:
+      return element_type;
+  }
 }
 
 wire::IslandItem NodeItem(SessionId session, Ordinal ordinal) {
@@ -132,18 +196,19 @@ void Transfers::OnUpload(Session& session, wire::UploadOp& op, Time now) {
   rooms_.outbox.ToIslands(devices->islands(), std::move(item));
 }
 
-// The devices are checked and claimed once, however many arrays go there.
+// The devices are checked once, however many arrays go there, and claimed for the first one that is good.
 void Transfers::OnPut(Session& session, wire::Put& op, Time now) {
   wire::FailureRef refused;
   const DeviceListRef devices = rooms_.fleet.ListOf(SpanOf(op.devices()), refused);
   if (!refused) refused = rooms_.fleet.CheckOpen(*devices);
-  if (!refused && !op.arrays().empty())
-    refused = rooms_.isolation.Claim(session.info, *devices, now);
+  bool claimed = false;
   PutRun run;
   *run.message.mutable_devices() = op.devices();
   for (wire::PutArray& array : *op.mutable_arrays()) {
     wire::FailureRef failure = refused;
     if (!failure) failure = CheckPut(session, array, run);
+    if (!failure && !std::exchange(claimed, true))
+      failure = refused = rooms_.isolation.Claim(session.info, *devices, now);
     if (!failure) {
       PutOne(session, devices, array, run);
       continue;
@@ -159,44 +224,31 @@ wire::FailureRef Transfers::CheckPut(const Session& session, const wire::PutArra
                                      const PutRun& run) const {
   if (auto failure = rooms_.nodes.CheckRoom(session.info.id)) return failure;
   if (auto failure = CheckArray(session, array.array(), array.tensor())) return failure;
-  if (array.shards_size() != run.message.devices_size()) {
-    return Refuse("an array with the bytes of ", array.shards_size(), " shards cannot be on ",
-                  run.message.devices_size(), " devices");
-  }
-  uint64_t bytes = 0;
-  for (const std::string& shard : array.shards()) {
-    if (shard.size() != array.tensor().shard_bytes()) {
-      return Refuse("a shard was sent with ", shard.size(), " bytes, not the declared ",
-                    array.tensor().shard_bytes());
-    }
-    bytes += shard.size();
-  }
-  if (bytes > wire::kPutArrayBytesMax) {
-    return Refuse("an array whose bytes come with its declaration has ", bytes, ", the limit is ",
-                  wire::kPutArrayBytesMax);
-  }
-  const uint64_t pending = rooms_.nodes.PutBytesOf(session.info.id) + run.node.put_bytes + bytes;
-  if (pending <= wire::kPutSessionBytesMax) return nullptr;
+  if (auto failure = CheckPutBytes(array, run.message.devices_size())) return failure;
+  const uint64_t pending =
+      rooms_.nodes.PutCostOf(session.info.id) + run.node.put_cost + wire::PutCost(array.shards());
+  if (pending <= wire::kPutSessionCostMax) return nullptr;
   return wire::Share(wire::MakeFailure(
       StatusCode::kResourceExhausted,
-      absl::StrCat("the session's arrays that came with their bytes and are not ready have ",
-                   pending, " bytes, the limit is ", wire::kPutSessionBytesMax),
-      "Wait for results before submitting more."));
+      absl::StrCat("the session's arrays that came with their bytes and are not ready count as ",
+                   pending, " bytes, the limit is ", wire::kPutSessionCostMax),
+      "Its client should have sent these bytes to the workers (Client::Put does)."));
 }
 
 void Transfers::PutOne(Session& session, const DeviceListRef& devices, wire::PutArray& array,
                        PutRun& run) {
-  uint64_t bytes = 0;
-  for (const std::string& shard : array.shards()) bytes += shard.size();
+  const uint64_t cost = wire::PutCost(array.shards());
+  const int32_t unusual_type = UnusualType(array.tensor().element_type());
   if (run.message.arrays_size() >= wire::kPutArraysMax ||
-      run.node.put_bytes + bytes > wire::kPutBytesMax)
+      run.node.put_cost + cost > wire::kPutCostMax || run.unusual_type != unusual_type)
     EndRun(session, devices, run);
+  run.unusual_type = unusual_type;
   const StorageId storage = rooms_.storages.Add(session.info.id, devices,
                                                 array.tensor().shard_bytes(), rooms_.nodes.next());
   session.arrays.Bind(array.array(), WholeStorage(ShapeOf(array.tensor()), devices, storage));
   run.node.results.push_back(storage);
   run.node.numbers.push_back(rooms_.nodes.Number(session.info.id));
-  run.node.put_bytes += bytes;
+  run.node.put_cost += cost;
   wire::PutArray* put = run.message.add_arrays();
   put->Swap(&array);
   put->clear_array();

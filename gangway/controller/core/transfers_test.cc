@@ -6,6 +6,7 @@
 
 #include "gangway/controller/core/controller_test_util.h"
 #include "gangway/wire/failure.h"
+#include "gangway/wire/put_limits.h"
 
 namespace gangway::controller {
 namespace {
@@ -296,7 +297,7 @@ TEST_F(TransfersTest, AnUploadNeedsANumberOfItsOwn) {
 wire::PutArray& AddPut(wire::Op& op, uint64_t handle, size_t bytes) {
   wire::PutArray& array = *op.mutable_put()->add_arrays();
   array.set_array(handle);
-  array.mutable_tensor()->set_element_type(3);
+  array.mutable_tensor()->set_element_type(2);
   array.mutable_tensor()->add_shard_dims(static_cast<int64_t>(bytes));
   array.mutable_tensor()->set_shard_bytes(bytes);
   for (int i = 0; i < op.put().devices_size(); ++i) array.add_shards(std::string(bytes, 'x'));
@@ -354,7 +355,11 @@ TEST_F(PutsTest, AWrongArrayIsRefusedByNameAndNoOther_ER2) {
   AddPut(op, 4, 8).add_shards("more");
   AddPut(op, 5, 100'000);
   AddPut(op, 6, 8).mutable_tensor()->set_memory_kind(std::string(1000, 'x'));
-  AddPut(op, 7, 8);
+  AddPut(op, 7, 8).mutable_tensor()->set_memory_kind("unpinned_host");
+  AddPut(op, 8, 8).mutable_tensor()->set_element_type(11);
+  AddPut(op, 9, 8).mutable_tensor()->set_element_type(999);
+  AddPut(op, 10, 8).mutable_tensor()->set_shard_dims(0, -8);
+  AddPut(op, 11, 8);
   Do(op, 3);
   std::vector<uint64_t> nodes;
   for (const auto& [island, item] : items_) {
@@ -363,16 +368,73 @@ TEST_F(PutsTest, AWrongArrayIsRefusedByNameAndNoOther_ER2) {
     EXPECT_EQ(item.node().put().arrays_size(), nodes.size() == 1 ? 2 : 1);
   }
   ASSERT_EQ(nodes.size(), 2u);
-  const std::vector<std::string> refused = Ended();
-  ASSERT_EQ(refused.size(), 5u);
-  EXPECT_EQ(refused[0], "3+1: array handle 1 is 0 or in use already");
-  EXPECT_EQ(refused[1], "4+1: a shard was sent with 5 bytes, not the declared 8");
-  EXPECT_THAT(refused[2], HasSubstr("5+1: an array with the bytes of 2 shards"));
-  EXPECT_THAT(refused[3],
-              HasSubstr("6+1: an array whose bytes come with its declaration has 1000"));
-  EXPECT_THAT(refused[4], HasSubstr("7+1: an array of 1 dimensions"));
+  EXPECT_THAT(Ended(),
+              ElementsAre("3+1: array handle 1 is 0 or in use already",
+                          "4+1: a shard was sent with 5 bytes, not the declared 8",
+                          HasSubstr("5+1: an array with the bytes of 2 shards"),
+                          HasSubstr("6+1: an array cannot come with its bytes: its 1 shards have "
+                                    "100000 bytes each, and all together may have 16384"),
+                          HasSubstr("7+1: an array of 1 dimensions"),
+                          HasSubstr("8+1: an array cannot come with its bytes: it is not for the "
+                                    "usual memory of its devices, but for unpinned_host"),
+                          "9+1: an array was declared with shards of 8 bytes, but shards of its "
+                          "shape have 32",
+                          HasSubstr("10+1: an array's shards cannot be: "),
+                          HasSubstr("11+1: an array's shards cannot be: ")));
   for (const uint64_t node : nodes) Done(0, node);
-  EXPECT_THAT(Ended(), ElementsAre("1+2", "8+1"));
+  EXPECT_THAT(Ended(), ElementsAre("1+2", "12+1"));
+}
+
+// A device runtime may refuse them, which would fail the others, too.
+TEST_F(PutsTest, ArraysOfTypesThatFewHaveAreNodesOfTheirOwn_ER2) {
+  wire::Op op = PutOn({0});
+  for (const int32_t type : {2, 6, 28, 28, 6, 29})  // S8, U8, F8E4M3, U8, F8E3M4
+    AddPut(op, static_cast<uint64_t>(op.put().arrays_size()) + 1, 8)
+        .mutable_tensor()
+        ->set_element_type(type);
+  Do(op, 3);
+  std::vector<int> sizes;
+  for (const auto& [island, item] : items_) sizes.push_back(item.node().put().arrays_size());
+  EXPECT_THAT(sizes, ElementsAre(2, 2, 1, 1));
+}
+
+TEST_F(PutsTest, AnArrayOfManyShardsDoesNotComeWithItsBytes_DF1) {
+  ControllerConfig config;
+  wire::Worker worker;
+  for (uint32_t device = 0; device < 17; ++device) worker.add_devices(device);
+  config.workers = {worker};
+  Make(std::move(config));
+  Step(SessionOpened{.session = SessionId(3), .name = "three", .wants_ends = true});
+  wire::Op op = PutOn({});
+  for (uint32_t device = 0; device < 17; ++device) op.mutable_put()->add_devices(device);
+  AddPut(op, 1, 0);
+  Do(op, 3);
+  EXPECT_THAT(Ended(), ElementsAre(HasSubstr("it has 17 shards, the limit is 16")));
+  op.mutable_put()->mutable_devices()->RemoveLast();
+  op.mutable_put()->mutable_arrays(0)->mutable_shards()->RemoveLast();
+  op.mutable_put()->mutable_arrays(0)->set_array(2);
+  EXPECT_NE(OrdinalOf(op, 3), 0u);
+}
+
+TEST_F(PutsTest, EachArrayTakesARoomOfItsSession_TM2) {
+  ControllerConfig config;
+  config.pending_nodes_max = 4;
+  wire::Worker worker;
+  worker.add_devices(0);
+  config.workers = {worker};
+  Make(std::move(config));
+  Step(SessionOpened{.session = SessionId(3), .name = "three", .wants_ends = true});
+  wire::Op op = PutOn({0});
+  for (uint64_t handle = 1; handle <= 10; ++handle) AddPut(op, handle, 8);
+  const uint64_t ordinal = OrdinalOf(op, 3);
+  EXPECT_EQ(items_.back().second.node().put().arrays_size(), 8);
+  EXPECT_THAT(Ended(), ElementsAre("9+1: the session has 8 pending nodes, twice the limit",
+                                   "10+1: the session has 8 pending nodes, twice the limit"));
+  Done(0, ordinal);
+  EXPECT_THAT(Ended(), ElementsAre("1+8"));
+  op = PutOn({0});
+  AddPut(op, 11, 8);
+  EXPECT_NE(OrdinalOf(op, 3), 0u);
 }
 
 TEST_F(PutsTest, APutToAnUnknownDeviceFailsAllItsArrays) {
@@ -388,6 +450,7 @@ TEST_F(PutsTest, APutToAnUnknownDeviceFailsAllItsArrays) {
 
 TEST_F(PutsTest, ANodeHasAFewArraysAndASessionSoManyBytes_TM2) {
   constexpr size_t kEach = 16 << 10;
+  constexpr uint64_t kCost = kEach + wire::kPutShardCost;
   uint64_t handle = 0, nodes = 0;
   std::vector<std::string> refused;
   while (refused.empty() && handle < 20'000) {
@@ -400,14 +463,22 @@ TEST_F(PutsTest, ANodeHasAFewArraysAndASessionSoManyBytes_TM2) {
     }
     refused = Ended();
   }
-  EXPECT_EQ(nodes, (128u << 20) / (256 << 10));
-  ASSERT_EQ(refused.size(), 32u) << "the whole of the last one";
-  EXPECT_THAT(refused[0], HasSubstr("have 134234112 bytes, the limit is 134217728"));
+  EXPECT_EQ(handle - refused.size(), wire::kPutSessionCostMax / kCost);
+  EXPECT_EQ(nodes, 8 * 3) << "each operation is nodes of 15, 15 and 2";
+  EXPECT_THAT(refused[0], HasSubstr("count as 4210688 bytes, the limit is 4194304"));
   for (uint64_t ordinal = 1; ordinal <= nodes; ++ordinal) Done(0, ordinal);
   wire::Op op = PutOn({0});
   AddPut(op, ++handle, kEach);
   Do(op, 3);
   EXPECT_EQ(items_.size(), 1u) << "there is room again";
+}
+
+TEST_F(PutsTest, EmptyShardsCountToo_TM2) {
+  wire::Op op = PutOn({0, 1, 2, 3, 4, 5, 6, 7});
+  constexpr uint64_t kRoom = wire::kPutSessionCostMax / (8 * wire::kPutShardCost);
+  for (uint64_t handle = 1; handle <= kRoom + 10; ++handle) AddPut(op, handle, 0);
+  Do(op, 3);
+  EXPECT_EQ(Ended().size(), 10u);
 }
 
 }  // namespace

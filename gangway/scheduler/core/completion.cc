@@ -23,7 +23,15 @@ bool Lifecycle::Close(uint32_t worker, NodeState& node) {
   if (position == open.end() || *position != worker) return false;
   open.erase(position);
   if (node.admitted() && node.is_launch()) island_.admission.ReturnWorker(worker, node);
+  ReturnPutRoom(worker, node);
   return true;
+}
+
+void Lifecycle::ReturnPutRoom(uint32_t worker, const NodeState& node) {
+  const PutPart* const put = node.put();
+  if (put != nullptr && node.stage != NodeStage::kUnsent &&
+      island_.put_room.Return(worker, put->cost))
+    island_.held_back.LookAgain();
 }
 
 void Lifecycle::EndIfClosed(const NodeState& node) {
@@ -74,7 +82,8 @@ void Lifecycle::End(Ordinal ordinal) {
   if (node.failure) *report.mutable_done()->mutable_failure() = *node.failure;
   island_.outbox.Report(std::move(report));
   if (node.admitted()) ReturnAll(node);
-  if (node.failure) island_.held_back.NoteLoss();
+  for (uint32_t worker : node.open_workers) ReturnPutRoom(worker, node);
+  if (node.failure) island_.held_back.LookAgain();
   for (StorageId id : node.writes) island_.storages.Settle(id, ordinal, node.failure);
   if (node.is_fetch()) island_.storages.EndFetch(node.reads);
   for (StorageId id : node.reads) island_.storages.EndUse(id, ordinal);

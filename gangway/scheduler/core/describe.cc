@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "gangway/base/sizes.h"
+#include "gangway/wire/put_limits.h"
 
 namespace gangway::scheduler {
 namespace {
@@ -142,12 +143,14 @@ void DescribeUpload(const wire::Upload& upload, const IslandState& island,
 }
 
 void DescribePut(const wire::Put& put, const IslandState& island, Description& description) {
-  description.node.part.emplace<PutPart>();
+  PutPart& part = description.node.part.emplace<PutPart>();
   description.results = island.layouts.Of(put.devices());
   description.node.workers = description.results->workers;
   description.node.layout = description.results;
-  for (const wire::PutArray& array : put.arrays())
+  for (const wire::PutArray& array : put.arrays()) {
+    part.cost += wire::PutCost(array.shards());
     AddResult(StorageId(array.storage()), array.tensor().shard_bytes(), description);
+  }
 }
 
 // Shard i of each result comes from shard i of its source.
@@ -203,7 +206,9 @@ wire::FailureRef Check(const NodeState& node, const IslandState& island) {
   const uint64_t limit = island.books.ledger().limit_bytes(node.devices());
   if (node.result_bytes <= limit) return nullptr;
   return Refuse(absl::StatusCode::kResourceExhausted,  // GS-2: alone exceeds the budget
-                absl::StrCat(node.writes.size() == 1 ? "an array needs " : "a copy needs ",
+                absl::StrCat(node.writes.size() == 1 ? "an array needs "
+                             : node.put() != nullptr ? "arrays that were put together need "
+                                                     : "a copy needs ",
                              node.result_bytes, " bytes on each device, the budget is ", limit),
                 "Shard it over more devices, or raise the budget.");
 }

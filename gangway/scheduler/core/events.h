@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "gangway/base/ids.h"
+#include "gangway/wire/put_limits.h"
 #include "gangway/wire/wire.pb.h"
 
 namespace gangway::scheduler {
@@ -26,6 +27,7 @@ struct IslandConfig {
   std::vector<WorkerSpec> workers;  // by index in the island
   uint32_t window = 16;             // launches in flight per device; below the backend's own limit
   uint64_t budget_bytes = 0;        // per device; 0 = no limit but the workers' own
+  uint64_t put_cost_max = wire::kPutWorkerCostMax;
   std::chrono::milliseconds memory_wait_max{30000};
   std::chrono::milliseconds worker_wait_max{20000};
   std::chrono::milliseconds upload_wait_max{60000};  // for the next byte of a released upload

@@ -28,6 +28,7 @@ class Explainer {
   void AddStuck(const NodeState& node, wire::Wait& wait) const;
   void AddRunning(const NodeState& node, wire::Wait& wait) const;
   void AddBlocked(const NodeState& node, wire::Wait& wait) const;
+  void AddPutAhead(const NodeState& node, wire::Wait& wait) const;
   void AddReader(const NodeState& node, wire::Wait& wait) const;
   void AddReady(const NodeState& node, wire::Wait& wait) const;
   void AddMemory(const NodeState& node, wire::Wait& wait) const;
@@ -192,6 +193,7 @@ void Explainer::AddBlocked(const NodeState& node, wire::Wait& wait) const {
     wait.set_limit_ms(LimitMs(WaitFor::kWorkers));
     return;
   }
+  if (node.stage == NodeStage::kUnsent && node.put() != nullptr) return AddPutAhead(node, wait);
   for (StorageId id : node.reads) {
     const NodeState* producer = island_.nodes.Find(island_.storages.ProducerOf(id));
     if (producer == nullptr || (producer->released() && !producer->is_upload())) continue;
@@ -204,6 +206,22 @@ void Explainer::AddBlocked(const NodeState& node, wire::Wait& wait) const {
     return wait.set_reason(wire::Wait::REASON_OTHER_ISLAND);
   wait.set_reason(wire::Wait::REASON_READERS);
   if (node.is_launch()) AddReader(node, wait);
+}
+
+// The earliest put on a worker that has as many as it may (put_room.h).
+void Explainer::AddPutAhead(const NodeState& node, wire::Wait& wait) const {
+  wait.set_reason(wire::Wait::REASON_EARLIER_GANG);
+  for (IslandDevice device : node.devices()) {
+    if (island_.put_room.IsFull(island_.fleet.WorkerOf(device)))
+      wait.add_devices(island_.fleet.IdOf(device).number());
+  }
+  for (const auto& [ordinal, ahead] : island_.nodes.all()) {
+    if (ahead.put() == nullptr || ahead.stage == NodeStage::kUnsent) continue;
+    const bool fills = std::ranges::any_of(node.workers, [&](uint32_t worker) {
+      return island_.put_room.IsFull(worker) && ahead.is_open_on(worker);
+    });
+    if (fills) return wait.set_for_gang(ordinal.number());
+  }
 }
 
 // The earliest reader of a donated storage.

@@ -18,7 +18,8 @@ void Island::Step(Event event, Time now, Actions& actions) {
   Dispatch(event, now);
   // If only parts ended, nothing is free that others wait for. A gang over many workers ends in as many steps, and
   // others may wait behind it.
-  only_parts_ended_ &= !state_.admission.TakeWoken() && !state_.books.freed();
+  only_parts_ended_ &=
+      !state_.admission.TakeWoken() && !state_.books.freed() && !state_.held_back.must_look();
   const std::optional<Time> deadline = next_deadline();
   if (!only_parts_ended_ || (deadline && now >= *deadline)) OnTime(now);
   state_.outbox.TakeInto(actions);
@@ -44,7 +45,9 @@ void Island::Dispatch(Event& event, Time now) {
 void Island::OnTime(Time now) {
   OnWorkerDeadlines(now);
   if (state_.orphans.IsDue(now)) OnOrphans(now);
-  if (state_.held_back.must_look()) lifecycle_.ResumeHeldBack();
+  OnMemoryDeadlines(now);
+  OnUploadDeadlines(now);
+  if (state_.held_back.must_look()) lifecycle_.ResumeHeldBack(now);
   if (state_.executables.must_unload()) {
     std::set<ExecutableId> needed;
     for (Ordinal ordinal : state_.held_back.nodes()) {
@@ -53,8 +56,6 @@ void Island::OnTime(Time now) {
     }
     state_.executables.Unload(needed);
   }
-  OnMemoryDeadlines(now);
-  OnUploadDeadlines(now);
   MendBooks();  // before memory is given out
   lifecycle_.Schedule(now);
   MendBooks();
@@ -77,7 +78,7 @@ void Island::OnWorkerDeadlines(Time now) {
     const NodeState& node = state_.nodes.At(ordinal);  // only its own wait ends when it fails
     auto down = std::ranges::find_if(
         node.workers, [this](uint32_t worker) { return !state_.fleet.IsUp(worker); });
-    if (down == node.workers.end()) continue;  // it waits for a node that fails now
+    if (down == node.workers.end()) continue;
     wire::Failure failure =
         wire::MakeFailure(absl::StatusCode::kDeadlineExceeded,
                           absl::StrCat("a worker that this needs has been down for ",

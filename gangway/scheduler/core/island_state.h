@@ -19,6 +19,7 @@
 #include "gangway/scheduler/core/nodes.h"
 #include "gangway/scheduler/core/orphans.h"
 #include "gangway/scheduler/core/outbox.h"
+#include "gangway/scheduler/core/put_room.h"
 #include "gangway/scheduler/core/storages.h"
 #include "gangway/scheduler/core/waits.h"
 
@@ -40,6 +41,7 @@ struct IslandState {
   Storages storages{fleet, books, outbox};
   Nodes nodes;
   HeldBack held_back;
+  PutRoom put_room{fleet.worker_count(), config.put_cost_max};
   Waits waits{config};
   Admission admission{fleet, books, config.window};
   Deadlocks deadlocks{fleet, outbox};

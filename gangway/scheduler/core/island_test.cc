@@ -106,6 +106,100 @@ TEST_F(IslandTest, APutThatFailsSpoilsAllItsArraysAndTheirReaders_ER1) {
   EXPECT_EQ(SentCancels(0), 0) << "the launch was never sent";
 }
 
+TEST_F(IslandTest, AReaderOfAPutFailsWithTheRecordOfTheMemoryThatItDidNotGet_GS2_ER1) {
+  Make(/*budget_bytes=*/3 * kBytes);
+  Load(1, {0});
+  Have(40, {0});
+  Put(1, 50, 52, {0});
+  Launch(2, 1, 51, 1, 60);
+  Put(3, 53, 56, {0});
+  EXPECT_EQ(done_.at(3).message(),
+            "arrays that were put together need 64 bytes on each device, the budget is 48");
+  Tick(milliseconds(3000));
+  EXPECT_THAT(TakeReleased(), IsEmpty());
+  EXPECT_EQ(done_.at(1).code(), static_cast<int>(kExhausted));
+  EXPECT_EQ(done_.at(2).SerializeAsString(), done_.at(1).SerializeAsString());
+  Free({40, 50, 51, 52, 53, 54, 55, 56, 60});
+  ExpectEmpty();
+}
+
+TEST_F(IslandTest, AWorkerThatIsLostUnderAPutFailsItsReadersEverywhere_ER1) {
+  Load(1, {0, 2});
+  Put(1, 50, 50, {0, 2});
+  Launch(2, 1, 50, 2, 60);
+  EXPECT_THAT(TakeReleased(), ElementsAre(1, 1, 2, 2));
+  Done(1, 1);
+  Down(0);
+  EXPECT_EQ(done_.at(1).worker(), "island0/worker0");
+  EXPECT_EQ(SentCancels(1), 1) << "its member must not wait for the other one";
+  Done(1, 2);
+  EXPECT_EQ(done_.at(2).worker(), "island0/worker0");
+  EXPECT_EQ(done_.at(2).code(), static_cast<int>(absl::StatusCode::kDataLoss));
+  Launch(3, 1, 50, 2, 61);
+  EXPECT_EQ(done_.at(3).worker(), "island0/worker0");
+}
+
+TEST_F(IslandTest, AWorkerIsSentOnlySoMuchOfPutsThatHaveNotEnded_TM2) {
+  put_cost_max_ = 2 * kPutCost;
+  Make();
+  Load(1, {0});
+  for (uint64_t i = 1; i <= 4; ++i) Put(i, 50 + i, 50 + i, {0});
+  Launch(5, 1, 54, 1, 60);
+  Launch(6, 1, 51, 1, 61);
+  Put(7, 57, 57, {2});
+  EXPECT_THAT(TakeReleased(), ElementsAre(1, 2, 3, 6, 7)) << "others pass it";
+  Tick(milliseconds(60'000));
+  Done(0, 1);
+  EXPECT_THAT(TakeReleased(), IsEmpty()) << "not until half of it has ended";
+  Done(0, 3);
+  EXPECT_THAT(TakeReleased(), ElementsAre(4, 5));
+  Put(8, 58, 58, {0});
+  for (uint64_t ordinal : {2, 4, 5, 6, 8}) Done(0, ordinal);
+  Done(1, 7);
+  Free({51, 52, 53, 54, 57, 58, 60, 61});
+  ExpectEmpty();
+}
+
+TEST_F(IslandTest, APutThatIsHeldBackGoesOnceAWorkerHasRoomWhateverTheOthersDo_TM2) {
+  put_cost_max_ = kPutCost;
+  Make();
+  Put(1, 51, 52, {0, 2});  // each worker is sent the shards of both
+  Put(2, 53, 53, {0});
+  EXPECT_THAT(TakeReleased(), ElementsAre(1, 1));
+  Done(0, 1);
+  EXPECT_THAT(TakeReleased(), ElementsAre(2)) << "though worker 1 has not ended";
+}
+
+TEST_F(IslandTest, APutThatFailsBeforeItsReleaseMakesRoom_TM2) {
+  put_cost_max_ = kPutCost;
+  Make(/*budget_bytes=*/3 * kBytes);
+  Have(40, {0});
+  Put(1, 50, 52, {0});  // waits for memory
+  Put(2, 53, 53, {0});
+  EXPECT_THAT(TakeReleased(), IsEmpty());
+  Tick(milliseconds(3000));
+  EXPECT_EQ(done_.at(1).code(), static_cast<int>(kExhausted));
+  EXPECT_THAT(TakeReleased(), ElementsAre(2)) << "in the same step";
+}
+
+TEST_F(IslandTest, APutThatIsHeldBackOutlivesTheWorkerThatWasFull_TM1) {
+  put_cost_max_ = kPutCost;
+  Make();
+  Put(1, 51, 52, {0});
+  Put(2, 53, 53, {0});
+  Tick(milliseconds(10'000));
+  Down(0);
+  EXPECT_TRUE(done_.contains(1));
+  EXPECT_FALSE(done_.contains(2)) << "it waits for the next process from now on";
+  Up(0, 12);
+  EXPECT_THAT(TakeReleased(), ElementsAre(1, 2));
+  Put(3, 54, 55, {0});
+  Put(4, 56, 56, {0});
+  Down(0);
+  Tick(milliseconds(2000));
+  EXPECT_EQ(done_.at(4).code(), static_cast<int>(absl::StatusCode::kDeadlineExceeded));
+}
+
 TEST_F(IslandTest, APutWaitsForAWorkerThatIsDownAndGoesToTheNextProcess) {
   Load(1, {0});
   Down(0);
@@ -859,6 +953,18 @@ TEST_F(ExplainTest, ABusyDeviceNamesTheGangThatHasIt) {
   EXPECT_EQ(First(12).for_session(), kSession);
 }
 
+TEST_F(ExplainTest, APutThatIsHeldBackNamesTheOneThatItsWorkerHas) {
+  put_cost_max_ = kPutCost;
+  Make();
+  Put(10, 51, 52, {2});
+  Put(11, 53, 53, {0, 2});
+  Put(12, 54, 54, {1});
+  EXPECT_EQ(First(11).reason(), wire::Wait::REASON_EARLIER_GANG);
+  EXPECT_EQ(First(11).for_gang(), 10u);
+  EXPECT_THAT(First(11).devices(), ElementsAre(2u));
+  EXPECT_EQ(First(12).reason(), wire::Wait::REASON_EXECUTING);
+}
+
 TEST_F(ExplainTest, AGangThatTheRuntimeRunsInItsTurnNamesTheOneBeforeIt) {
   for (const bool take_turns : {false, true}) {
     for (const bool has_collectives : {false, true}) {
@@ -941,7 +1047,7 @@ TEST_F(ExplainTest, AWorkerThatIsDownIsNamedWithAndWithoutWork_TM1) {
   wire::WhyReply reply;
   island_->Explain({}, now_, {now_, now_ - milliseconds(50)}, reply);
   ASSERT_EQ(reply.waits_size(), 2);
-  EXPECT_EQ(reply.waits(1).kind(), "worker");
+  EXPECT_EQ(reply.waits(1).kind(), wire::Wait::KIND_WORKER);
   EXPECT_THAT(reply.waits(1).workers(), ElementsAre("island0/worker1"));
 }
 

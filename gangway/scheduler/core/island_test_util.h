@@ -25,6 +25,7 @@ using std::chrono::milliseconds;
 
 inline constexpr uint64_t kSession = 7;
 inline constexpr uint64_t kBytes = 16;
+inline constexpr uint64_t kPutCost = kBytes + wire::kPutShardCost;  // of an array of one shard
 inline constexpr absl::StatusCode kExhausted = absl::StatusCode::kResourceExhausted;
 
 // Island 0: worker 0 with devices 0 and 1, worker 1 with devices 2 and 3. Devices 4 and up are on
@@ -37,6 +38,7 @@ class IslandTest : public ::testing::Test {
                       {.devices = {DeviceId(2), DeviceId(3)}}};
     config.budget_bytes = budget_bytes;
     config.window = window;
+    config.put_cost_max = put_cost_max_;
     config.memory_wait_max = milliseconds(3000);
     config.worker_wait_max = milliseconds(2000);
     config.upload_wait_max = milliseconds(500);
@@ -288,6 +290,7 @@ class IslandTest : public ::testing::Test {
   }
 
   Time now_ = Time() + std::chrono::hours(1);
+  uint64_t put_cost_max_ = wire::kPutWorkerCostMax;  // of the next Make
   std::unique_ptr<Island> island_;
   std::map<uint32_t, uint64_t> incarnations_;
   Actions actions_;                               // of the last step

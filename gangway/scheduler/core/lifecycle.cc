@@ -69,6 +69,8 @@ void Lifecycle::SendNode(const NodeState& node, wire::Node message) {
   *item.mutable_node() = std::move(message);
   if (item.node().has_launch())
     item.mutable_node()->mutable_launch()->set_island_epoch(island_.fleet.epoch());
+  if (const PutPart* put = node.put())
+    for (const uint32_t worker : node.workers) island_.put_room.Take(worker, put->cost);
   island_.outbox.Send(node.workers, std::move(item));
 }
 
@@ -106,13 +108,16 @@ void Lifecycle::ReportExchanges() {
 // what an earlier unsent node reads: its workers would hear of the donation first.
 bool Lifecycle::MustHoldBack(const NodeState& node) const {
   auto is_down = [this](uint32_t worker) { return !island_.fleet.IsUp(worker); };
+  auto is_full = [this](uint32_t worker) { return island_.put_room.IsFull(worker); };
   auto is_unsent = [this](StorageId id) {
     return island_.held_back.Contains(island_.storages.ProducerOf(id));
   };
   auto is_read_before = [this, &node](StorageId id) {
     return island_.held_back.IsReadBefore(id, node.ordinal);
   };
-  return std::ranges::any_of(node.workers, is_down) || std::ranges::any_of(node.reads, is_unsent) ||
+  return std::ranges::any_of(node.workers, is_down) ||
+         (node.put() != nullptr && std::ranges::any_of(node.workers, is_full)) ||
+         std::ranges::any_of(node.reads, is_unsent) ||
          (node.is_launch() && std::ranges::any_of(node.launch()->consumes, is_read_before));
 }
 
@@ -120,11 +125,21 @@ void Lifecycle::HoldBack(NodeState& node) {
   node.stage = NodeStage::kUnsent;
   ++node.blockers;
   island_.held_back.Add(node);
-  island_.waits.Begin(WaitFor::kWorkers, node.ordinal, node.arrived);
+  NoteWorkerWait(node, node.arrived);
+}
+
+// Only for workers that are down: what it waits for otherwise has a deadline, or an end, of its own.
+void Lifecycle::NoteWorkerWait(const NodeState& node, Time now) {
+  auto is_down = [this](uint32_t worker) { return !island_.fleet.IsUp(worker); };
+  if (std::ranges::any_of(node.workers, is_down)) {
+    island_.waits.Begin(WaitFor::kWorkers, node.ordinal, now);
+  } else {
+    island_.waits.End(WaitFor::kWorkers, node.ordinal);
+  }
 }
 
 // In ordinal order, so that a producer is sent, or fails, before its readers.
-void Lifecycle::ResumeHeldBack() {
+void Lifecycle::ResumeHeldBack(Time now) {
   const std::vector<Ordinal> held_back(island_.held_back.nodes().begin(),
                                        island_.held_back.nodes().end());
   for (Ordinal ordinal : held_back) {
@@ -136,7 +151,10 @@ void Lifecycle::ResumeHeldBack() {
       FailUnreleased(ordinal, std::move(failure));
       continue;
     }
-    if (MustHoldBack(node)) continue;
+    if (MustHoldBack(node)) {
+      NoteWorkerWait(node, now);
+      continue;
+    }
     island_.held_back.Remove(node);
     island_.waits.End(WaitFor::kWorkers, ordinal);
     node.stage = NodeStage::kBlocked;

@@ -32,7 +32,7 @@ class Lifecycle {
   // One of the node's blockers is gone.
   void Unblock(Ordinal ordinal);
   // Sends the nodes that are held back and need not be any more, and fails those that lost an input.
-  void ResumeHeldBack();
+  void ResumeHeldBack(Time now);
   // A copy whose shards cross between islands in both directions: each side reports Released as soon as its own sources
   // are released (GS-4 requires no more). Otherwise each side would wait forever for the other's release.
   void ReportExchanges();
@@ -68,6 +68,7 @@ class Lifecycle {
   wire::FailureRef Link(NodeState& node);
   bool MustHoldBack(const NodeState& node) const;
   void HoldBack(NodeState& node);
+  void NoteWorkerWait(const NodeState& node, Time now);
   void SendNode(const NodeState& node, wire::Node message);
   void MakeReady(NodeState& node);
   void NoteExchange(const NodeState& node);
@@ -85,6 +86,7 @@ class Lifecycle {
   void EndReads(const NodeState& node);
 
   void ReturnAll(const NodeState& node);
+  void ReturnPutRoom(uint32_t worker, const NodeState& node);
   void End(Ordinal ordinal);
 
   IslandState& island_;

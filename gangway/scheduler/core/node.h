@@ -38,7 +38,10 @@ struct LaunchPart {
 struct UploadPart {};
 
 // Its bytes came with it, so it never waits for its client.
-struct PutPart {};
+struct PutPart {
+  uint64_t cost =
+      0;  // for each of its workers (put_room.h), from when it is sent until it has ended there
+};
 
 // What only a copy has.
 struct CopyPart {
@@ -56,7 +59,7 @@ enum class NodeKind { kLaunch, kUpload, kCopy, kFetch, kPut };  // in the order 
 // How far a node has come. Stages follow one another in this order, and only gangs that span islands have kOffered,
 // kOnTurn and kAdmitted. A node that fails ends at any stage.
 enum class NodeStage {
-  kUnsent,  // held back from its workers: one is down, or a producer or an earlier reader is unsent
+  kUnsent,  // held back from its workers: one is down or, for a put, full; or a producer or an earlier reader is unsent
   kBlocked,  // its workers have it; it waits for its producers, and for readers of what it consumes
   kReady,    // waits for memory and slots
   kOffered,  // could be released here, and waits for its turn, which claims nothing
@@ -94,6 +97,7 @@ struct NodeState {
   LaunchPart* launch() { return std::get_if<LaunchPart>(&part); }
   const CopyPart* copy() const { return std::get_if<CopyPart>(&part); }
   CopyPart* copy() { return std::get_if<CopyPart>(&part); }
+  const PutPart* put() const { return std::get_if<PutPart>(&part); }
 
   bool is_launch() const { return kind() == NodeKind::kLaunch; }
   bool is_upload() const { return kind() == NodeKind::kUpload; }

@@ -83,10 +83,10 @@ TEST(HeldBackTest, ReadersOfAStorageAreKnownUntilTheyGo) {
 TEST(HeldBackTest, ALossIsOnlyLookedAtIfSomethingIsHeldBack) {
   const TwoWorkerFleet two;
   HeldBack held;
-  held.NoteLoss();
+  held.LookAgain();
   EXPECT_FALSE(held.must_look());
   held.Add(LaunchNode(3, {0}, two));
-  held.NoteLoss();
+  held.LookAgain();
   EXPECT_TRUE(held.must_look());
   held.NoteLook();
   EXPECT_FALSE(held.must_look());

@@ -36,7 +36,7 @@ void Island::OnWorkerUp(WorkerUp& event, Time now) {
     state_.outbox.Send(index, std::move(item));
   }
   state_.executables.LoadAllOn(index);
-  lifecycle_.ResumeHeldBack();
+  lifecycle_.ResumeHeldBack(now);
   state_.outbox.Report(state_.fleet.ReportUp(index));
 }
 
@@ -73,7 +73,7 @@ void Island::OnWorkerDown(const WorkerDown& event) {
   state_.introductions.NoteDown(event.worker);  // after the others know why their gangs have failed
   // After the node ends, which settle the memory that donation saved.
   state_.storages.Lose(event.worker, shared, state_.held_back.nodes());
-  state_.held_back.NoteLoss();
+  state_.held_back.LookAgain();
 }
 
 // Reports each device once when it is stuck and once when it resumes.

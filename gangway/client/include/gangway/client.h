@@ -200,9 +200,9 @@ class Client {
   // Workers that were lost since the session began. Await asks again what is good.
   virtual uint64_t losses() const = 0;
 
-  // Makes `array` of its bytes: shards[i] are those of shard i, dense and row-major, and are copied before the call
-  // returns. Those of small arrays travel with the declaration: a call that reads them does not wait for anything else,
-  // and arrays that are put one after the other onto the same devices cost little more than one.
+  // Makes `array` of its bytes: shards[i], one for each device or it fails with INVALID_ARGUMENT, dense and row-major,
+  // copied before the call returns. Those of small arrays travel with the declaration (while few are under way): calls
+  // that read them wait for nothing else, and arrays put one after the other onto the same devices cost little more.
   virtual void Put(ArrayHandle array, const ArraySpec& spec,
                    std::span<const std::string_view> shards, StatusCallback ended = nullptr) = 0;
 
