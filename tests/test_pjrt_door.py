@@ -179,10 +179,15 @@ def test_a_lost_worker_is_an_error_on_its_arrays_alone_ER_1_ER_2() -> None:
     try:
         with Console(cluster, door="pjrt") as client:
             client.do("xs = [jax.device_put(np.ones(4, np.float32), d) for d in jax.devices()]")
-            client.do("jax.block_until_ready(xs)")
-            os.kill(cluster.workers()[1]["pid"], signal.SIGKILL)
-            said = client.ask("result = np.asarray(xs[1] + 1).tolist()", LOST_S)
-            assert "DATA_LOSS" in said["error"] and "island0/worker1" in said["error"], said
+            client.do("f = jax.jit(lambda x: x + 1); jax.block_until_ready([f(x) for x in xs])")
+            worker = cluster.workers()[1]["pid"]
+            os.kill(worker, signal.SIGSTOP)
+            # The bytes travel with the message, so that the call is released behind them.
+            client.do("late = f(jax.device_put(np.ones(4, np.float32), jax.devices()[1]))")
+            os.kill(worker, signal.SIGKILL)
+            for lost in ("xs[1] + 1", "late"):
+                said = client.ask(f"result = np.asarray({lost}).tolist()", LOST_S)
+                assert "DATA_LOSS" in said["error"] and "island0/worker1" in said["error"], said
             assert client.do("result = np.asarray(xs[0] + 1).tolist()") == [2] * 4
     finally:
         cluster.stop()

@@ -15,6 +15,7 @@
 #include "gangway/simulation/hostile_client.h"
 #include "gangway/simulation/session.h"
 #include "gangway/simulation/wire_tap.h"
+#include "gangway/wire/put_limits.h"
 
 namespace gangway::simulation {
 namespace {
@@ -296,10 +297,13 @@ Scenario Scenario::FromSeed(uint64_t seed, Trouble trouble) {
   scenario.elements = random.Pick(sizes);
   if (random.Percent(20)) scenario.cluster.network.pending_bytes_max = random.Between(1, 5000);
   if (random.Percent(20)) scenario.cluster.network.bytes_per_second = 10'000'000;
-  // A chunk of a shard must fit. Batches are split, and what is larger than half of it crosses in pieces.
+  // A chunk of a shard must fit, and all arrays of a put. Batches are split, and what is larger than half of it crosses in
+  // pieces.
   if (random.Percent(20)) {
-    scenario.cluster.network.message_bytes_max =
-        std::max<uint64_t>(random.Between(8'000, 40'000), scenario.elements * 4 + 1000);
+    const uint64_t bytes = scenario.elements * 4;
+    const bool has_large_puts = bytes > wire::kPutShardCost && bytes <= wire::kPutArrayBytesMax;
+    scenario.cluster.network.message_bytes_max = std::max<uint64_t>(
+        random.Between(8'000, 40'000), has_large_puts ? 2 * wire::kPutCostMax : bytes + 1000);
   }
   if (trouble == Trouble::kMemory)
     scenario.cluster.budget_bytes = random.Between(8, 24) * scenario.elements * 4;

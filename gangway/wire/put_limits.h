@@ -18,7 +18,7 @@ inline constexpr uint64_t kPutArrayBytesMax = uint64_t{16} << 10;  // all shards
 inline constexpr uint64_t kPutShardCost = 64;  // beside its bytes
 inline constexpr uint64_t kPutArrayCostMax = kPutArrayBytesMax + kPutShardsMax * kPutShardCost;
 
-// Of one node, and of what a client sends as one operation.
+// Of one node, and of what a client sends as one operation. Every link takes twice as much in a frame.
 inline constexpr uint64_t kPutCostMax = uint64_t{256} << 10;
 inline constexpr int kPutArraysMax = 256;
 

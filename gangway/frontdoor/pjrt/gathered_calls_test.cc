@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "gangway/frontdoor/pjrt/buffer.h"
+#include "gangway/frontdoor/pjrt/event.h"
 #include "gangway/frontdoor/pjrt/executable.h"
 #include "gangway/frontdoor/pjrt/recording_client.h"
 
@@ -41,6 +42,25 @@ class GatheredCallsTest : public testing::Test {
     Buffers buffers;
     for (size_t device = 0; device < kDevices; ++device)
       buffers.push_back(Buffer(device, NewArray(1), 0));
+    return buffers;
+  }
+
+  // As JAX puts small arrays.
+  Buffers Put() {
+    constexpr float kValue = 1;
+    Buffers buffers;
+    for (PJRT_Device* const device : client_->devices) {
+      PJRT_Client_BufferFromHostBuffer_Args args{
+          .struct_size = sizeof(args),
+          .client = client_.get(),
+          .data = &kValue,
+          .type = PJRT_Buffer_Type_F32,
+          .host_buffer_semantics = PJRT_HostBufferSemantics_kImmutableOnlyDuringCall,
+          .device = device};
+      EXPECT_TRUE(BufferFromHost(args).ok());
+      buffers.emplace_back(args.buffer);
+      delete args.done_with_host_buffer;
+    }
     return buffers;
   }
 
@@ -92,6 +112,12 @@ TEST_F(GatheredCallsTest, TheSecondCallNamesArrays_DF_1) {
   EXPECT_THAT(session_->Take(), ElementsAre("regroup 6=1.0,2.0 7=3.0,4.0", "call 6 5 7 -> 8"));
   const Buffers third = Call({&y, &second, &x});
   EXPECT_THAT(session_->Take(), ElementsAre("call 7 8 6 -> 9"));
+}
+
+TEST_F(GatheredCallsTest, ACallBehindWhatWasJustPutWaitsForNothing) {
+  const Buffers x = Put();
+  const Buffers result = Call({&x});
+  EXPECT_THAT(session_->Take(), ElementsAre("put 1 on 0", "put 2 on 1", "call 0 [0:1.0,2.0] -> 3"));
 }
 
 TEST_F(GatheredCallsTest, AShardThatIsDestroyedTakesTheArrayWithIt_OB_1) {

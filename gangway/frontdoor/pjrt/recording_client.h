@@ -71,8 +71,9 @@ class RecordingClient final : public Client {
     return 1;
   }
   void DropExecutables(std::span<const ExecutableHandle>) override {}
-  void Put(ArrayHandle, const ArraySpec&, std::span<const std::string_view>,
+  void Put(ArrayHandle array, const ArraySpec& spec, std::span<const std::string_view>,
            StatusCallback ended) override {
+    lines_.push_back(absl::StrCat("put ", array, " on ", absl::StrJoin(spec.devices, ",")));
     ended(absl::OkStatus());
   }
   uint64_t Upload(ArrayHandle, const ArraySpec&, StatusCallback ended) override {
