@@ -118,7 +118,10 @@ class LinkHandle final : public Link {
  public:
   explicit LinkHandle(std::shared_ptr<End> end) : end_(std::move(end)) {}
   ~LinkHandle() override { end_->Close(absl::CancelledError("the peer dropped the link")); }
-  absl::Status Send(wire::Frame frame) override { return end_->Send(std::move(frame)); }
+  absl::Status Send(wire::Frame frame) override { return end_->Send(std::move(frame), {}); }
+  absl::Status SendParts(wire::Frame head, FrameParts parts) override {
+    return end_->Send(std::move(head), parts);
+  }
   size_t queued_bytes() const override { return end_->queued_bytes(); }
   size_t writable_bytes() const override { return end_->writable_bytes(); }
   size_t frame_bytes_max() const override { return end_->frame_bytes_max(); }

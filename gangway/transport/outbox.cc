@@ -72,20 +72,27 @@ Outbox::Waiting& Outbox::WaitingFor(size_t bytes) {
 
 void Outbox::FlushTail(Waiting& waiting) {
   if (waiting.tail.empty()) return;
-  waiting.message.pieces.push_back(std::exchange(waiting.tail, {}));
+  waiting.message.pieces.push_back({.own = std::exchange(waiting.tail, {}), .shared = nullptr});
 }
 
-void Outbox::Append(wire::Frame&& frame, size_t bytes) {
-  if (frame.bulk().bytes().data().size() >= kBulkBytes ||
-      frame.bulk().published().data().size() >= kBulkBytes) {
-    AppendBulk(std::move(frame), bytes);
-    return;
-  }
-  std::string& tail = WaitingFor(bytes).tail;
+void Outbox::Append(wire::Frame&& frame, FrameParts parts, size_t bytes) {
+  const bool is_large = frame.bulk().bytes().data().size() >= kBulkBytes ||
+                        frame.bulk().published().data().size() >= kBulkBytes;
+  if (is_large && parts.empty()) return AppendBulk(std::move(frame), bytes);
+  Waiting& waiting = WaitingFor(bytes);
+  std::string& tail = waiting.tail;
   AppendHeader(tail, Batch::kFramesFieldNumber, bytes);
-  size_t at = tail.size();
-  tail.resize(at + bytes);
+  const size_t at = tail.size();
+  tail.resize(at + static_cast<size_t>(frame.GetCachedSize()));
   frame.SerializeWithCachedSizesToArray(reinterpret_cast<uint8_t*>(tail.data() + at));
+  for (const FramePartRef& part : parts) {
+    if (part->bytes().size() < kBulkBytes) {
+      tail += part->bytes();
+      continue;
+    }
+    FlushTail(waiting);
+    waiting.message.pieces.push_back({.own = {}, .shared = part});
+  }
 }
 
 void Outbox::AppendBulk(wire::Frame&& frame, size_t bytes) {
@@ -109,7 +116,7 @@ void Outbox::AppendBulk(wire::Frame&& frame, size_t bytes) {
   waiting.tail += large.others;
   AppendHeader(waiting.tail, large.data_field, large.data.size());
   FlushTail(waiting);
-  waiting.message.pieces.push_back(std::move(large.data));
+  waiting.message.pieces.push_back({.own = std::move(large.data), .shared = nullptr});
 }
 
 void Outbox::AppendClose(std::string_view reason) {

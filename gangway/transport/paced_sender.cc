@@ -31,6 +31,11 @@ void SplitItems(Items& all, size_t bytes_max, const Make& make, const Alone& alo
   }
 }
 
+bool HasLoad(const wire::Frame& frame) {
+  const auto& items = frame.island_batch().items();
+  return std::any_of(items.begin(), items.end(), [](const auto& item) { return item.has_load(); });
+}
+
 }  // namespace
 
 PacedSender::PacedSender(std::shared_ptr<Link> link, Stamp stamp, const Options& options)
@@ -102,14 +107,27 @@ absl::Status PacedSender::TakeFields(Waiting& part, const ProgramOf& program_of)
                                                  link_->frame_bytes_max(), " bytes"));
 }
 
+bool PacedSender::GoesAtOnce() const {
+  return waiting_.empty() && link_->queued_bytes() <= link_->writable_bytes();
+}
+
+// Where frames are moved, none is too large: its size need not be computed.
+bool PacedSender::moves_frames() const {
+  return link_->frame_bytes_max() == std::numeric_limits<size_t>::max();
+}
+
 bool PacedSender::GoesAsItIs(const wire::Frame& frame, const ProgramOf& program_of) const {
-  if (!waiting_.empty() || link_->queued_bytes() > link_->writable_bytes()) return false;
-  // Where frames are moved, none is too large: its size need not be computed.
-  const bool moves = link_->frame_bytes_max() == std::numeric_limits<size_t>::max();
-  if (!moves && frame.ByteSizeLong() > frame_bytes_ / 2) return false;
-  return !program_of ||
-         std::none_of(frame.island_batch().items().begin(), frame.island_batch().items().end(),
-                      [](const auto& item) { return item.has_load(); });
+  if (!GoesAtOnce()) return false;
+  if (!moves_frames() && frame.ByteSizeLong() > frame_bytes_ / 2) return false;
+  return !program_of || !HasLoad(frame);
+}
+
+bool PacedSender::GoAsTheyAre(FrameParts parts, const ProgramOf& program_of) const {
+  if (!GoesAtOnce()) return false;
+  if (!moves_frames() && BytesOf(parts) > frame_bytes_ / 2) return false;
+  return !program_of || std::none_of(parts.begin(), parts.end(), [](const FramePartRef& part) {
+    return HasLoad(part->frame());
+  });
 }
 
 absl::Status PacedSender::Send(wire::Frame frame, const ProgramOf& program_of) {
@@ -129,6 +147,16 @@ absl::Status PacedSender::Send(wire::Frame frame, const ProgramOf& program_of) {
     waiting_.push_back(std::move(part));
   }
   return Pump();
+}
+
+absl::Status PacedSender::SendParts(FrameParts parts, const ProgramOf& program_of) {
+  wire::Frame frame;
+  if (GoAsTheyAre(parts, program_of)) {
+    if (stamp_) stamp_(frame);
+    return link_->SendParts(std::move(frame), parts);
+  }
+  for (const FramePartRef& part : parts) frame.MergeFrom(part->frame());
+  return Send(std::move(frame), program_of);
 }
 
 absl::Status PacedSender::SendNow(wire::Frame frame) {

@@ -4,7 +4,8 @@
 // the frames of a long batch (SendNow).
 //
 // A program that many links carry is given as a shared string: what waits holds a reference, and a copy is made of one
-// piece at a time. What is not shared counts against a limit.
+// piece at a time. What is not shared counts against a limit. Items that many links carry are given as parts
+// (frame_part.h), which are serialized once, unless they wait here.
 //
 // Threading: not thread-safe; the owner serializes all calls. It must call OnWritable at the link's on_writable.
 // Failure: an error of Send or OnWritable, other than Send's INVALID_ARGUMENT, means that messages are lost: the owner
@@ -46,6 +47,8 @@ class PacedSender {
   // Sends in the order of the calls. INVALID_ARGUMENT: one item is too large; nothing of the frame is sent.
   // RESOURCE_EXHAUSTED: too much waits already, since the peer does not read. Also the errors of Link::Send.
   [[nodiscard]] absl::Status Send(wire::Frame frame, const ProgramOf& program_of = {});
+  // Likewise, of one frame that consists of these parts.
+  [[nodiscard]] absl::Status SendParts(FrameParts parts, const ProgramOf& program_of = {});
   // Ahead of everything that waits. For small frames without an order: heartbeats.
   [[nodiscard]] absl::Status SendNow(wire::Frame frame);
   [[nodiscard]] absl::Status OnWritable() { return Pump(); }
@@ -63,6 +66,9 @@ class PacedSender {
   };
 
   bool GoesAsItIs(const wire::Frame& frame, const ProgramOf& program_of) const;
+  bool GoAsTheyAre(FrameParts parts, const ProgramOf& program_of) const;
+  bool GoesAtOnce() const;  // whatever is small enough
+  bool moves_frames() const;
   void Split(wire::Frame frame, bool loads_alone, std::vector<Waiting>& parts) const;
   absl::Status TakeFields(Waiting& part, const ProgramOf& program_of) const;
   absl::Status Pump();

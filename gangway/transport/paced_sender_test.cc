@@ -111,6 +111,35 @@ TEST_F(PacedSenderTest, EveryKindOfBatchIsSplitByBytesInItsOrder) {
   EXPECT_EQ(pieces_, 0);
 }
 
+TEST_F(PacedSenderTest, PartsLeaveAsOneFrameOrAreCutAsAFrameIs) {
+  const auto large = std::make_shared<const std::string>(Bytes(20000, 'l'));
+  std::vector<FramePartRef> parts;
+  for (uint64_t i = 0; i < 1000; ++i) {
+    wire::Frame part;
+    wire::IslandItem& item = *part.mutable_island_batch()->add_items();
+    i == 700 ? item.mutable_load()->set_executable(i) : item.set_probe(i);
+    parts.push_back(std::make_shared<const FramePart>(std::move(part)));
+  }
+  const auto program_of = [&](const wire::Load&) { return large; };
+  const FrameParts all(parts);
+  ASSERT_TRUE(sender_.SendParts(all.first(100), program_of).ok());
+  ASSERT_TRUE(sender_.SendParts(all.subspan(100), program_of).ok());
+  const std::vector<wire::Frame> frames = Receive();
+  ASSERT_GT(frames.size(), 3u);
+  EXPECT_EQ(frames[0].island_batch().items_size(), 100);
+  EXPECT_EQ(frames[0].sequence(), 1u);
+  uint64_t next = 0;
+  for (const wire::Frame& frame : frames) {
+    for (const wire::IslandItem& item : frame.island_batch().items()) {
+      EXPECT_EQ(item.has_load() ? item.load().executable() : item.probe(), next++);
+      if (item.has_load()) {
+        EXPECT_EQ(item.load().serialized(), *large);
+      }
+    }
+  }
+  EXPECT_EQ(next, 1000u);
+}
+
 TEST_F(PacedSenderTest, LargeFieldsOfEveryKindComeInPieces) {
   const std::string program = Bytes(33333, 'p'), optimized = Bytes(5000, 'o');
   wire::Frame request, result, compile, compiled, load;

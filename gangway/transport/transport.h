@@ -14,11 +14,13 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 #include "gangway/base/executor.h"
+#include "gangway/transport/frame_part.h"
 #include "gangway/wire/wire.pb.h"
 
 namespace gangway::transport {
@@ -53,6 +55,12 @@ class Link {
   // and the frame is not queued; a bulk sender waits for on_writable, the owner of a control link
   // closes it. INVALID_ARGUMENT: the frame is over the transport's limit. UNAVAILABLE: closed.
   [[nodiscard]] virtual absl::Status Send(wire::Frame frame) = 0;
+
+  // Likewise, of one frame: `head`, which is this link's, with `parts` after it, which other links may carry, too.
+  [[nodiscard]] virtual absl::Status SendParts(wire::Frame head, FrameParts parts) {
+    for (const FramePartRef& part : parts) head.MergeFrom(part->frame());
+    return Send(std::move(head));
+  }
 
   // Bytes queued and not yet handed to the network.
   virtual size_t queued_bytes() const = 0;

@@ -37,10 +37,7 @@ void Outbox::SendToAll(wire::IslandItem item) {
 void Outbox::SendRelease(const std::vector<uint32_t>& workers, Ordinal ordinal,
                          OrderPosition position) {
   wire::IslandItem* item = LatestFor(workers);
-  if (item == nullptr || !item->has_release()) {
-    Emit(Up(workers), {});
-    item = LatestFor(workers);
-  }
+  if (item == nullptr || !item->has_release()) item = Emit(Up(workers), {});
   if (item == nullptr) return;  // none of them is up
   item->mutable_release()->add_ordinals(ordinal.number());
   item->mutable_release()->add_order_positions(position.number());
@@ -52,10 +49,7 @@ wire::Free* Outbox::FreesFor(const std::vector<uint32_t>& workers, bool is_stora
   const bool joins = item != nullptr && item->has_free() &&
                      item->free().storages_size() + item->free().shards_size() < kFreesMax &&
                      (!is_storage || item->free().shards_size() == 0);
-  if (!joins) {
-    Emit(Up(workers), {});
-    item = LatestFor(workers);
-  }
+  if (!joins) item = Emit(Up(workers), {});
   return item == nullptr ? nullptr : item->mutable_free();
 }
 
@@ -102,10 +96,11 @@ void Outbox::ReportReleased(Ordinal ordinal) {
   Report(std::move(report));
 }
 
-void Outbox::Emit(std::vector<uint32_t> workers, wire::IslandItem item) {
-  if (workers.empty()) return;
+wire::IslandItem* Outbox::Emit(std::vector<uint32_t> workers, wire::IslandItem item) {
+  if (workers.empty()) return nullptr;
   for (const uint32_t worker : workers) latest_[worker] = {step_, actions_.to_workers.size()};
   actions_.to_workers.push_back({std::move(workers), std::move(item)});
+  return &actions_.to_workers.back().item;
 }
 
 void Outbox::TakeInto(Actions& actions) {

@@ -43,7 +43,8 @@ class Outbox {
  private:
   static constexpr int kFreesMax = 4096;  // in one item, which no link cuts into frames
 
-  void Emit(std::vector<uint32_t> workers, wire::IslandItem item);
+  // Null: none of the workers is up.
+  wire::IslandItem* Emit(std::vector<uint32_t> workers, wire::IslandItem item);
   std::vector<uint32_t> Up(const std::vector<uint32_t>& workers) const;
   // The item which in this step is the latest one for each of these workers that is up, and for no others; null: there
   // is none.

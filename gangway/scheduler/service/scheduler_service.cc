@@ -289,7 +289,7 @@ absl::Status SchedulerService::Register(uint32_t index,
   worker.process_id = hello.process_id();
   worker.host = registration.host();
   worker.heard = Clock::now();
-  worker.batch.Clear();
+  worker.items.clear();
   worker.told = false;
   Say(absl::StrCat("island", registration.island(), "/worker", index, " is up (pid ",
                    hello.process_id(), ", ", registration.device_count(), " ",
@@ -374,7 +374,7 @@ void SchedulerService::ReplaceWorker(const WorkerDown& down) {
   if (!worker.link || worker.incarnation != down.incarnation) return;
   Say(absl::StrCat("island", options_.island, "/worker", down.worker,
                    " is down: ", down.why.message()));
-  worker.batch.Clear();
+  worker.items.clear();
   const auto link = std::exchange(worker.link, nullptr);
   worker.sender.reset();
   worker.incarnation = {};
@@ -410,10 +410,10 @@ void SchedulerService::Beat(const WorkerLink& worker) {
   (void)worker.sender->SendNow(std::move(frame));  // Flush closes a link that accepts nothing
 }
 
-wire::IslandBatch& SchedulerService::BatchFor(uint32_t worker) {
-  wire::IslandBatch& batch = workers_[worker].batch;
-  if (batch.items().empty()) to_flush_.push_back(worker);
-  return batch;
+void SchedulerService::Queue(uint32_t worker, const transport::FramePartRef& item) {
+  auto& items = workers_[worker].items;
+  if (items.empty()) to_flush_.push_back(worker);
+  items.push_back(item);
 }
 
 void SchedulerService::Step(Event event) {
@@ -424,10 +424,10 @@ void SchedulerService::Step(Event event) {
   if (island_->node_count() != 0) LoopWork::Note();
   Record(actions, options_.island, now);
   for (auto& [workers, item] : actions.to_workers) {
-    const uint32_t last = workers.back();  // there is one
-    workers.pop_back();
-    for (const uint32_t worker : workers) *BatchFor(worker).add_items() = item;
-    *BatchFor(last).add_items() = std::move(item);
+    wire::Frame frame;
+    *frame.mutable_island_batch()->add_items() = std::move(item);
+    const auto part = std::make_shared<const transport::FramePart>(std::move(frame));
+    for (const uint32_t worker : workers) Queue(worker, part);
   }
   for (const std::string& notice : actions.notices)
     Say(absl::StrCat("island", options_.island, ": ", notice));
@@ -452,14 +452,14 @@ void SchedulerService::Flush() {
   for (size_t i = 0; i < to_flush_.size(); ++i) {  // a link that is closed here may add to it
     const uint32_t index = to_flush_[i];
     WorkerLink& worker = workers_[index];
-    if (worker.batch.items().empty()) continue;
-    wire::Frame frame;
-    frame.mutable_island_batch()->Swap(&worker.batch);
-    if (!worker.link) continue;
-    AfterSend(index, worker.sender->Send(std::move(frame), [this](const wire::Load& load) {
-      return ProgramOf(load);
-    }));
+    sent_.swap(worker.items);  // the memory is kept
+    worker.items.clear();
+    if (sent_.empty() || !worker.link) continue;
+    const auto program_of = [this](const wire::Load& load) { return ProgramOf(load); };
+    const absl::Status sent = worker.sender->SendParts(sent_, program_of);
+    AfterSend(index, sent);
   }
+  sent_.clear();
   to_flush_.clear();
   for (ExecutableId executable : unloaded_) programs_.erase(executable);
   unloaded_.clear();

@@ -29,6 +29,7 @@
 #include "gangway/base/pulse.h"
 #include "gangway/scheduler/core/island.h"
 #include "gangway/scheduler/service/controller_link.h"
+#include "gangway/transport/frame_part.h"
 #include "gangway/transport/handshake/handshake.h"
 #include "gangway/transport/paced_sender.h"
 #include "gangway/transport/transport.h"
@@ -85,8 +86,8 @@ class SchedulerService final : public wire::IslandPort {
     uint64_t process_id = 0;
     std::string host;
     Clock::time_point heard;
-    wire::IslandBatch batch;  // of this round
-    bool told = false;        // its last heartbeat named devices
+    std::vector<transport::FramePartRef> items;  // of this round; workers share them
+    bool told = false;                           // its last heartbeat named devices
     // A second claimant of the place; it waits for proof that the incumbent is alive or dead.
     std::shared_ptr<transport::Link> newcomer;
     wire::Hello newcomer_hello;
@@ -101,8 +102,8 @@ class SchedulerService final : public wire::IslandPort {
   void Arm();
   void OnPulse(Clock::time_point now, Clock::duration stood_still);
   void Beat(const WorkerLink& worker);
-  // What the worker is sent at the end of the round.
-  wire::IslandBatch& BatchFor(uint32_t worker);
+  // The worker is sent it at the end of the round.
+  void Queue(uint32_t worker, const transport::FramePartRef& item);
   absl::Status Register(uint32_t worker, const std::shared_ptr<transport::Link>& link,
                         const wire::Hello& hello);
   void AdmitNewcomer(uint32_t worker);
@@ -136,6 +137,7 @@ class SchedulerService final : public wire::IslandPort {
   LatencyHold latency_{&LatencyRequest::OfProcess()};
   std::vector<WorkerLink> workers_;
   std::vector<uint32_t> to_flush_;              // workers with items of this round
+  std::vector<transport::FramePartRef> sent_;   // of Flush, whose memory is kept
   std::unique_ptr<ControllerLink> controller_;  // null: in the controller's process
   // Of each loaded executable. Kept apart from the core, so that what waits for a worker shares them.
   absl::flat_hash_map<ExecutableId, std::shared_ptr<const std::string>> programs_;

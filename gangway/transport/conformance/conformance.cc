@@ -219,6 +219,34 @@ TEST_P(TransportConformance, LargeFramesKeepTheirBytesAndPlace) {
   }
 }
 
+TEST_P(TransportConformance, AFrameOfPartsArrivesAsOneOnEachLink) {
+  Listen();
+  Connect();
+  std::vector<FramePartRef> parts;
+  wire::Frame whole;
+  for (const size_t bytes : {0, 10, 100'000, 20}) {
+    wire::Frame part;
+    part.mutable_island_batch()->add_items()->mutable_load()->set_name(std::string(bytes, 'x'));
+    whole.MergeFrom(part);
+    parts.push_back(std::make_shared<const FramePart>(std::move(part)));
+  }
+  constexpr uint64_t kTimes = 3;
+  for (uint64_t i = 1; i <= kTimes; ++i) {
+    wire::Frame head;
+    head.set_epoch(i);
+    ASSERT_TRUE(link_->SendParts(std::move(head), parts).ok());
+    ASSERT_TRUE(link_->Send(Numbered(i)).ok());
+  }
+  ASSERT_TRUE(server_.WaitFrames(2 * kTimes));
+  const auto frames = server_.frames();
+  ASSERT_EQ(frames.size(), 2 * kTimes);
+  for (uint64_t i = 1; i <= kTimes; ++i) {
+    whole.set_epoch(i);
+    EXPECT_EQ(frames[2 * (i - 1)].SerializeAsString(), whole.SerializeAsString());
+    EXPECT_EQ(frames[2 * i - 1].sequence(), i);
+  }
+}
+
 TEST_P(TransportConformance, SendersOnManyThreadsKeepTheirOwnOrder) {
   Listen();
   Connect();

@@ -20,13 +20,15 @@ namespace {
 constexpr size_t kPendingBytesMax = 64 << 20;  // read and not yet taken by the receiver
 
 // Owns the pieces until gRPC has sent them.
-grpc::ByteBuffer ToByteBuffer(std::vector<std::string> pieces) {
+grpc::ByteBuffer ToByteBuffer(std::vector<Outbox::Piece> pieces) {
   std::vector<grpc::Slice> slices;
   slices.reserve(pieces.size());
-  for (std::string& piece : pieces) {
-    auto* owned = new std::string(std::move(piece));
+  for (Outbox::Piece& piece : pieces) {
+    auto* owned = new Outbox::Piece(std::move(piece));
+    const std::string_view view = owned->bytes();
     slices.emplace_back(
-        owned->data(), owned->size(), [](void* p) { delete static_cast<std::string*>(p); }, owned);
+        const_cast<char*>(view.data()), view.size(),
+        [](void* p) { delete static_cast<Outbox::Piece*>(p); }, owned);
   }
   return {slices.data(), slices.size()};
 }
@@ -65,8 +67,8 @@ void Stream::Start(LinkEvents events) {
 
 // --- Sending ---
 
-absl::Status Stream::Send(wire::Frame frame) {
-  size_t bytes = frame.ByteSizeLong();
+absl::Status Stream::Send(wire::Frame frame, FrameParts parts) {
+  const size_t bytes = frame.ByteSizeLong() + BytesOf(parts);
   if (bytes > frame_bytes_max()) return TooLarge(peer_, bytes, message_bytes_max_);
   Write write;
   {
@@ -79,7 +81,7 @@ absl::Status Stream::Send(wire::Frame frame) {
     }
     Trace(TraceKind::kSend, trace_link_, {}, {}, bytes);
     CountSent(frame, bytes);
-    outbox_.Append(std::move(frame), bytes);
+    outbox_.Append(std::move(frame), parts, bytes);
     queued_bytes_.store(queued + bytes, std::memory_order_relaxed);
     if (queued + bytes > options_.writable_bytes()) above_writable_ = true;
     if (!TakeWriteLocked(&write)) return absl::OkStatus();

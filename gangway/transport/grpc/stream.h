@@ -46,7 +46,8 @@ class Stream : public std::enable_shared_from_this<Stream> {
   virtual ~Stream() = default;
   void Init();  // once, when a shared_ptr owns it
 
-  absl::Status Send(wire::Frame frame) GANGWAY_EXCLUDES(mutex_);
+  // One frame: `parts` follow `frame`.
+  absl::Status Send(wire::Frame frame, FrameParts parts) GANGWAY_EXCLUDES(mutex_);
   size_t queued_bytes() const { return queued_bytes_.load(std::memory_order_relaxed); }
   size_t writable_bytes() const { return options_.writable_bytes(); }
   size_t frame_bytes_max() const { return FrameBytesMax(message_bytes_max_); }

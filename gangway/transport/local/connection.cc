@@ -122,8 +122,8 @@ void Connection::CloseSocketLocked() {
 
 // --- Sending ---
 
-absl::Status Connection::Send(wire::Frame frame) {
-  const size_t bytes = frame.ByteSizeLong();
+absl::Status Connection::Send(wire::Frame frame, FrameParts parts) {
+  const size_t bytes = frame.ByteSizeLong() + BytesOf(parts);
   if (bytes > frame_bytes_max()) return TooLarge(peer_, bytes, message_bytes_max_);
   {
     MutexLock lock(mutex_);
@@ -135,7 +135,7 @@ absl::Status Connection::Send(wire::Frame frame) {
     }
     Trace(TraceKind::kSend, trace_link_, {}, {}, bytes);
     CountSent(frame, bytes);
-    outbox_.Append(std::move(frame), bytes);
+    outbox_.Append(std::move(frame), parts, bytes);
     queued_bytes_.store(queued + bytes, std::memory_order_relaxed);
     if (queued + bytes > options_.writable_bytes()) above_writable_ = true;
     if (writing_ || blocked_ || LeaveToRoundEndLocked()) return absl::OkStatus();
@@ -225,9 +225,10 @@ void Connection::PrepareOutgoing(Outbox::Message message) {
   outgoing_.first = 0;
   size_t bytes = 0;
   outgoing_.left.push_back({outgoing_.header.data(), outgoing_.header.size()});
-  for (std::string& piece : outgoing_.message.pieces) {
-    outgoing_.left.push_back({piece.data(), piece.size()});
-    bytes += piece.size();
+  for (const Outbox::Piece& piece : outgoing_.message.pieces) {
+    const std::string_view view = piece.bytes();
+    outgoing_.left.push_back({const_cast<char*>(view.data()), view.size()});  // sendmsg reads it
+    bytes += view.size();
   }
   outgoing_.header = MessageHeader(bytes);
   sent_.store(true, std::memory_order_relaxed);

@@ -63,7 +63,8 @@ class Connection final : public IoThread::Watched, public std::enable_shared_fro
   void Serve(std::function<void(const std::shared_ptr<Connection>&)> on_greeted = {})
       GANGWAY_EXCLUDES(mutex_);
 
-  absl::Status Send(wire::Frame frame) GANGWAY_EXCLUDES(mutex_);
+  // One frame: `parts` follow `frame`.
+  absl::Status Send(wire::Frame frame, FrameParts parts) GANGWAY_EXCLUDES(mutex_);
   size_t queued_bytes() const { return queued_bytes_.load(std::memory_order_relaxed); }
   size_t writable_bytes() const { return options_.writable_bytes(); }
   size_t frame_bytes_max() const { return FrameBytesMax(message_bytes_max_); }
