@@ -726,8 +726,8 @@ TEST_F(WorkerCoreTest, ACopyOfSeveralArraysFailsAsOne_ER1) {
   EXPECT_TRUE(All<PrepareCopy>(CopyMany(3, {10, 11}, {11, 10}, {{100, 120}, {100, 120}})).empty())
       << "one result twice";
   EXPECT_TRUE(All<PrepareCopy>(CopyMany(4, {10, 11}, {11, 10}, {})).empty()) << "of no array";
-  Copy(5, {10, 11}, {10, 11}, 130, 110);
-  Copy(6, {10, 11}, {10, 11}, 131, 111);
+  Copy(5, {11, 10}, {10, 11}, 130, 110);
+  Copy(6, {11, 10}, {10, 11}, 131, 111);
   EXPECT_TRUE(Runs(Release({2, 3, 4, 5, 6})).empty());
   std::map<uint64_t, wire::Failure> dones = Dones();
   ASSERT_EQ(dones.size(), 5u);
