@@ -98,7 +98,8 @@ void Submitter::SendOrWake(Urgency urgency) {
     MutexLock lock(mutex_);
     if (batches_.empty()) return;
     if (sending_ || !link_ || link_->queued_bytes() > 0) return WakeLocked();
-    const bool may_wait_on = urgency == Urgency::kLater && flush_at_.has_value();
+    const bool may_wait_on =
+        urgency == Urgency::kLater && (FollowsAnother() || flush_at_.has_value());
     if (urgency != Urgency::kAtOnce && (may_wait_on || IsBurst())) {
       const bool is_full =
           batches_.size() > 1 || batches_.back().session_batch().ops_size() >= kBurstOps;
@@ -124,6 +125,12 @@ bool Submitter::IsBurst() {
   if (sends_left_ == 0) return true;
   --sends_left_;
   return false;
+}
+
+// A burst of operations that may wait lasts longer than those at once that a caller earns.
+bool Submitter::FollowsAnother() {
+  const auto now = Clock::now();
+  return now < std::exchange(follows_until_, now + kLaterInterval);
 }
 
 void Submitter::SendNow() {

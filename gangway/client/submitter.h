@@ -49,7 +49,7 @@ class Submitter {
     // The link took a frame no longer, so frames are lost. On the loop.
     std::function<void(const absl::Status& why)> on_failed;
   };
-  // kLater: of a burst, it may wait longer, since nothing is done with it alone.
+  // kLater: behind another such one it waits, since nothing is done with it alone, and more will come.
   enum class Urgency { kLater, kBatched, kAtOnce };
 
   // Declared before the lock under which an operation is appended, it sends the operation after that lock is released,
@@ -160,6 +160,7 @@ class Submitter {
   void DeferLocked(std::function<void()> task) GANGWAY_REQUIRES(mutex_);
   void SendOrWake(Urgency urgency) GANGWAY_EXCLUDES(mutex_);
   bool IsBurst() GANGWAY_REQUIRES(mutex_);
+  bool FollowsAnother() GANGWAY_REQUIRES(mutex_);
   void FlushWithinLocked(std::chrono::microseconds interval) GANGWAY_REQUIRES(mutex_);
   void WakeLocked() GANGWAY_REQUIRES(mutex_);
   absl::Status Send(wire::Frame frame) GANGWAY_EXCLUDES(sender_mutex_);
@@ -180,6 +181,7 @@ class Submitter {
   std::optional<Clock::time_point> flush_at_ GANGWAY_GUARDED_BY(mutex_);  // a timer will flush
   int sends_left_ GANGWAY_GUARDED_BY(mutex_) = 0;                         // at once, by callers
   Clock::time_point refilled_ GANGWAY_GUARDED_BY(mutex_);
+  Clock::time_point follows_until_ GANGWAY_GUARDED_BY(mutex_);  // those that may wait
   std::vector<std::function<void()>> deferred_ GANGWAY_GUARDED_BY(mutex_);
   NodeEnds ends_ GANGWAY_GUARDED_BY(mutex_);
   std::vector<std::function<void()>> room_ GANGWAY_GUARDED_BY(mutex_);

@@ -297,8 +297,8 @@ Scenario Scenario::FromSeed(uint64_t seed, Trouble trouble) {
   scenario.elements = random.Pick(sizes);
   if (random.Percent(20)) scenario.cluster.network.pending_bytes_max = random.Between(1, 5000);
   if (random.Percent(20)) scenario.cluster.network.bytes_per_second = 10'000'000;
-  // A chunk of a shard must fit, and all arrays of a put. Batches are split, and what is larger than half of it crosses in
-  // pieces.
+  // A chunk of a shard must fit, and all arrays of a put. Batches are split, and what is larger than half of it crosses
+  // in pieces.
   if (random.Percent(20)) {
     const uint64_t bytes = scenario.elements * 4;
     const bool has_large_puts = bytes > wire::kPutShardCost && bytes <= wire::kPutArrayBytesMax;
