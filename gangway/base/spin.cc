@@ -53,8 +53,9 @@ size_t RunnableThreads() {
 SpinRule& SpinRule::OfProcess() {
   if (SpinRule* const installed = installed_.load(std::memory_order_relaxed)) return *installed;
   static auto* const rule = [] {
+    const size_t cores = std::min(Cores(), CoresOfQuota().value_or(Cores()));
     of_process = new SpinRule(
-        {.seats_file = kSeatsFile, .cores = Cores(), .runnable_threads = RunnableThreads});
+        {.seats_file = kSeatsFile, .cores = cores, .runnable_threads = RunnableThreads});
     of_process->SetLimit(LimitFrom(std::getenv(kVariable)));
     pthread_atfork(nullptr, nullptr, [] { of_process->seats_.LeaveParent(); });
     return of_process;
@@ -72,7 +73,8 @@ void SpinRule::SetLimit(uint32_t limit_us) {
 }
 
 std::optional<size_t> SpinRule::Begin() {
-  if (runnable_threads_() > cores_) return std::nullopt;
+  const size_t runnable = runnable_threads_();
+  if (runnable == 0 || runnable > cores_) return std::nullopt;
   return seats_.Take();
 }
 
@@ -84,16 +86,22 @@ Spin::Spin(SpinRule& rule) : rule_(rule) {
 }
 
 Spin::~Spin() {
-  if (!seat_) return;
-  rule_.End(*seat_);
-  tries_.Note(found_ && Clock::now() < until_);
+  if (seat_) End(found_ && Clock::now() < until_);
 }
 
 bool Spin::Again() {
-  if (over_ || !seat_) return false;
+  if (!seat_) return false;
   sched_yield();
-  over_ = Clock::now() >= until_;
-  return !over_;
+  if (Clock::now() < until_) return true;
+  End(false);
+  return false;
+}
+
+// Also before the thread sleeps, which may take long: others may spin meanwhile.
+void Spin::End(bool was_worth_it) {
+  rule_.End(*seat_);
+  seat_.reset();
+  tries_.Note(was_worth_it);
 }
 
 }  // namespace gangway

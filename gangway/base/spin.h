@@ -42,7 +42,7 @@ class SpinRule {
   struct Host {
     std::string seats_file;
     size_t cores = 0;                          // 0: not known, and no thread spins
-    std::function<size_t()> runnable_threads;  // of all programs; 0: not known
+    std::function<size_t()> runnable_threads;  // of all programs; 0: not known, and no thread spins
   };
 
   // This process's, on this host. Lives until the process ends.
@@ -82,17 +82,18 @@ class Spin {
   Spin& operator=(const Spin&) = delete;
 
   // Lets other threads run; whether to try again.
-  bool Again();
+  bool Again();  // once it says no, the seat is free
   // What the thread looks for has come.
   void Found() { found_ = true; }
 
  private:
+  void End(bool was_worth_it);
+
   static inline thread_local constinit VainTries tries_;
 
   SpinRule& rule_;
-  std::optional<size_t> seat_;  // none: left out
+  std::optional<size_t> seat_;  // none: left out, or over
   Clock::time_point until_;
-  bool over_ = false;
   bool found_ = false;
 };
 

@@ -97,11 +97,22 @@ TEST_F(SpinTest, ASeatIsFreeAgainAfterTheSpin) {
   for (int i = 0; i < 10; ++i) EXPECT_TRUE(Spins());
 }
 
+TEST_F(SpinTest, ASpinThatIsOverKeepsNoSeatFromOthers) {
+  EXPECT_TRUE(Fresh([this] {
+    Spin first(*rule_), second(*rule_), third(*rule_);
+    for (Spin* each : {&first, &second, &third})
+      while (each->Again()) continue;
+    return Spins();
+  }));
+}
+
 TEST_F(SpinTest, OnABusyHostNoneBegins) {
   runnable_ = 5;
   EXPECT_FALSE(Spins());
   runnable_ = 4;
   EXPECT_TRUE(Spins());
+  runnable_ = 0;
+  EXPECT_FALSE(Spins()) << "it is not known";
 }
 
 TEST_F(SpinTest, WithOneCoreOrAnUnknownNumberNoneBegins) {
