@@ -110,10 +110,10 @@ def standing(
 
     def named() -> tuple[dict[str, Any], dict[str, Any]] | None:
         for wait in why(cluster):
-            for late in wait["late"] if wait["reason"] == "collective" else []:
+            for member in wait["late"] if wait["reason"] == "collective" else []:
                 seen.append(wait["text"])
-                if late["cause"] == cause and wait["members_waiting"] == waiting:
-                    return wait, late
+                if member["cause"] == cause and wait["members_waiting"] == waiting:
+                    return wait, member
         return None
 
     try:
@@ -634,9 +634,9 @@ def test_a_stopped_member_and_the_line_are_named(stage: Stage, options: tuple[st
         stop_process(victim["pid"])
         began = time.monotonic()
         client.send("jax.block_until_ready(p.step(p.x))")
-        wait, late = standing(cluster, "silent", began, waiting=2)
+        wait, member = standing(cluster, "silent", began, waiting=2)
         stage.say("named after", elapsed(began), "s:", wait["text"])
-        assert late["worker"] == victim["name"] and late["devices"] == [2, 3], late
+        assert member["worker"] == victim["name"] and member["devices"] == [2, 3], member
         assert wait["collective"].endswith(late.at(stage.folder, "jax.lax.psum(doubled")), wait
         assert wait["program"] == "jit_add", wait
         assert wait["members"] == 4, wait
@@ -659,10 +659,10 @@ def test_a_blocked_execute_thread_is_named(stage: Stage, options: tuple[str, ...
         with blocker.blocked(victim["pid"]):
             began = time.monotonic()
             client.send("result = np.asarray(p.step(p.x)).tolist()")
-            wait, late = standing(cluster, "stuck", began, waiting=2)
+            wait, member = standing(cluster, "stuck", began, waiting=2)
             stage.say("named after", elapsed(began), "s:", wait["text"])
-            assert late["worker"] == victim["name"] and late["devices"] == [2, 3], late
-            assert late["for_gang"] == wait["gang"], late
+            assert member["worker"] == victim["name"] and member["devices"] == [2, 3], member
+            assert member["for_gang"] == wait["gang"], member
             assert wait["collective"].endswith(late.at(stage.folder, "jax.lax.psum(doubled")), wait
             # Those that wait for it are not stuck.
             stuck = [w["name"] for w in cluster.workers() if any(d["stuck"] for d in w["devices"])]
@@ -688,28 +688,28 @@ def test_a_late_input_a_gang_ahead_and_a_client_are_told_apart(
         began = time.monotonic()
         with late.held(stage.folder):
             client.send(late_input + get_y)
-            wait, late = standing(cluster, "input", began, waiting=3)
+            wait, member = standing(cluster, "input", began, waiting=3)
             stage.say("named after", elapsed(began), "s:", wait["text"])
-        assert late["devices"] == [3] and late["worker"] == "island0/worker1", late
-        assert "lambda" in late["for_program"] and late["for_gang"] == wait["for_gang"], wait
+        assert member["devices"] == [3] and member["worker"] == "island0/worker1", member
+        assert "lambda" in member["for_program"] and member["for_gang"] == wait["for_gang"], wait
         assert wait["collective"].endswith(late.at(stage.folder, "jax.lax.psum(doubled")), wait
         assert client.answer(20) == {"ok": [10.0] * 4}
 
         began = time.monotonic()
         with late.held(stage.folder):
             client.send("z = p.slow(p.parts[3]); result = np.asarray(p.step(p.x)).tolist()")
-            wait, late = standing(cluster, "behind_gang", began, waiting=3)
+            wait, member = standing(cluster, "behind_gang", began, waiting=3)
             stage.say("named after", elapsed(began), "s:", wait["text"])
-        assert late["devices"] == [3] and late["for_gang"] == wait["for_gang"] != 0, late
-        assert "lambda" in late["for_program"], late
+        assert member["devices"] == [3] and member["for_gang"] == wait["for_gang"] != 0, member
+        assert "lambda" in member["for_program"], member
         assert client.answer(20) == {"ok": [10.0] * 4}
 
         began = time.monotonic()
         with late.held(stage.folder):
             client.send("result = np.asarray(p.pausing_step(p.x)).tolist()")
-            wait, late = standing(cluster, "callback", began, waiting=3)
+            wait, member = standing(cluster, "callback", began, waiting=3)
             stage.say("named after", elapsed(began), "s:", wait["text"])
-        assert late["devices"] == [3] and late["client"], late
+        assert member["devices"] == [3] and member["client"], member
         line = late.at(stage.folder, 'return x + jax.lax.psum(x, "d")')
         assert wait["collective"].endswith(line), wait
         assert client.answer(20) == {"ok": [5.0] * 4}
