@@ -261,7 +261,8 @@ absl::StatusOr<store::Content> CopyTask::MakeContent(const store::Slot& slot,
 }
 
 // Poisons all shards of the results and cancels the requests to other workers. One request that is made later finds the
-// failure.
+// failure. What others request here does not come either: each of two workers that exchange shards, and cannot receive
+// them, would wait for the other's receipt.
 void CopyTask::GiveUp() {
   if (gave_up_.exchange(true)) return;
   const wire::Failure why = *failure();
@@ -270,6 +271,11 @@ void CopyTask::GiveUp() {
     FailAll(receive.to, why);
     plane_->Cancel(Key(receive.position), wire::ToStatus(why));
   }
+  CancelSends(why);
+}
+
+void CopyTask::CancelSends(const wire::Failure& why) {
+  for (const Send& send : parts_.sends) plane_->Cancel(Key(send.position), wire::ToStatus(why));
 }
 
 void CopyTask::FailAll(const Slots& slots, const wire::Failure& why) const {
@@ -285,7 +291,7 @@ void CopyTask::Cancel(const wire::Failure& why) {
   Note(wire::ToStatus(why),
        (parts_.sends.empty() ? Result(0) : parts_.sends[0].from).front()->name().device);
   if (!parts_.receives.empty()) GiveUp();
-  for (const Send& send : parts_.sends) plane_->Cancel(Key(send.position), wire::ToStatus(why));
+  CancelSends(why);
 }
 
 }  // namespace gangway::worker

@@ -83,6 +83,7 @@ class CopyTask final : public NodeTask {
   absl::StatusOr<store::Content> MakeContent(const store::Slot& slot, const device::ArraySpec& spec,
                                              const ShardBytes& received);
   void GiveUp();
+  void CancelSends(const wire::Failure& why);
   void FailAll(const Slots& slots, const wire::Failure& why) const;
   void EndParts(size_t count);
   const Slots& Result(size_t index) const;
