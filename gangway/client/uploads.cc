@@ -22,6 +22,7 @@ bool IsSmall(const ArraySpec& spec, std::span<const std::string_view> shards) {
                         });
   // What fails only some arrays, such as a memory that their devices do not have, must not fail those beside them.
   return is_whole && spec.memory_kind.empty() && shards.size() <= wire::kPutShardsMax &&
+         spec.shard_dims.size() <= wire::kPutDimsMax &&
          spec.shard_bytes <= wire::kPutArrayBytesMax / shards.size();
 }
 

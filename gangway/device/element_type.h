@@ -117,16 +117,18 @@ inline std::optional<size_t> HostBytes(const ArraySpec& spec) {
   std::optional<size_t> element = HostElementBytes(spec.element_type);
   if (!element) return std::nullopt;
   constexpr size_t kLimit = size_t{1} << 62;
-  size_t total = *element;
-  bool empty = false;
+  bool empty = *element == 0;
   for (int64_t dim : spec.dims) {
     if (dim < 0) return std::nullopt;
-    if (dim == 0) empty = true;
-    if (empty || total == 0) continue;
+    empty |= dim == 0;
+  }
+  if (empty) return 0;  // before the product, which may still be out of range
+  size_t total = *element;
+  for (int64_t dim : spec.dims) {
     if (static_cast<size_t>(dim) > kLimit / total) return std::nullopt;
     total *= static_cast<size_t>(dim);
   }
-  return empty ? 0 : total;
+  return total;
 }
 
 }  // namespace gangway::device

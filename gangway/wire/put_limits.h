@@ -15,6 +15,7 @@ namespace gangway::wire {
 inline constexpr int kPutShardsMax = 16;
 inline constexpr uint64_t kPutArrayBytesMax = uint64_t{16} << 10;  // all shards together
 
+inline constexpr int kPutDimsMax = 8;  // so that what describes an array is about its cost, too
 inline constexpr uint64_t kPutShardCost = 64;  // beside its bytes
 inline constexpr uint64_t kPutArrayCostMax = kPutArrayBytesMax + kPutShardsMax * kPutShardCost;
 

@@ -6,7 +6,7 @@
 
 namespace gangway::wire {
 
-inline constexpr uint32_t kProtocolVersion = 19;
+inline constexpr uint32_t kProtocolVersion = 20;
 inline constexpr char kBuildVersion[] = "0.1.0";
 
 }  // namespace gangway::wire

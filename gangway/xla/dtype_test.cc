@@ -43,6 +43,7 @@ TEST(DType, DenseBytes) {
   EXPECT_EQ(*DenseBytes(TYPE_F32, Dims{}), 4);
   EXPECT_EQ(*DenseBytes(TYPE_F32, Dims{3, 5}), 60);
   EXPECT_EQ(*DenseBytes(TYPE_F32, Dims{int64_t{1} << 40, 0, int64_t{1} << 40}), 0);
+  EXPECT_EQ(*DenseBytes(TYPE_F32, Dims{int64_t{1} << 61, 4, 0}), 0);
   EXPECT_FALSE(DenseBytes(TYPE_F32, Dims{int64_t{1} << 40, int64_t{1} << 40}).ok());
   EXPECT_FALSE(DenseBytes(TYPE_F64, Dims{int64_t{1} << 61}).ok());
   EXPECT_FALSE(DenseBytes(TYPE_F32, Dims{-1}).ok());

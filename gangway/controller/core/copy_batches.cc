@@ -14,7 +14,8 @@ void CopyBatches::Add(CopiedArray array, Way way) {
   const bool goes_alone = way.producers.several_ || bytes > kBytesMax || way.runs > kRunsMax;
   if (!goes_alone) {
     const auto [open, is_new] = open_.try_emplace(
-        {way.from.get(), way.to.get(), way.memory_kind, way.producers.one_}, batches_.size());
+        {way.from.get(), way.to.get(), way.memory_kind, way.producers.one_, way.unusual_type},
+        batches_.size());
     if (!is_new) {
       CopyBatch& batch = batches_[open->second];
       if (batch.shard_bytes + bytes <= kBytesMax && batch.runs + way.runs <= kRunsMax) {

@@ -1,7 +1,7 @@
 // Which of the arrays that are to be copied become one node: a batch, whose arrays are released, end and fail together.
 // So a batch has arrays that go from one list of devices to one other, and come from one node, or from none that has
 // not ended: no array waits for another one's producer, and none is spoiled by it (ER-1). An array that waits for
-// several nodes, as a view may, goes alone.
+// several nodes, as a view may, goes alone, and one of a type that a device runtime may lack with its like (ER-2).
 //
 // A batch is bounded, in bytes since all of its memory is admitted at once (GS-2) and it ends once all of its bytes
 // have arrived, and in the size of its message. A larger array goes alone.
@@ -66,6 +66,7 @@ class CopyBatches {
     std::string memory_kind;  // of the result
     uint64_t shard_bytes = 0;
     size_t runs = 0;
+    int32_t unusual_type = 0;  // its element type, if not all device runtimes have it
     Producers producers;
   };
 
@@ -78,7 +79,7 @@ class CopyBatches {
   }
 
  private:
-  using Key = std::tuple<const DeviceList*, const DeviceList*, std::string, Ordinal>;
+  using Key = std::tuple<const DeviceList*, const DeviceList*, std::string, Ordinal, int32_t>;
 
   std::vector<CopyBatch> batches_;
   absl::flat_hash_map<Key, size_t> open_;  // the batch that takes the next array

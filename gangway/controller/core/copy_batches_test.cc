@@ -74,6 +74,16 @@ TEST_F(CopyBatchesTest, AnotherGoalIsAnotherBatch) {
   EXPECT_THAT(Take(), ElementsAre(ElementsAre(1)));
 }
 
+// The runtime of the goal's devices may refuse them.
+TEST_F(CopyBatchesTest, WhatARuntimeMayLackIsABatchOfItsOwn_ER2) {
+  for (uint64_t result : {1, 3}) {
+    batches_.Add({.result = result}, {.from = left_, .to = right_, .runs = 1});
+    batches_.Add({.result = result + 1},
+                 {.from = left_, .to = right_, .runs = 1, .unusual_type = 28});
+  }
+  EXPECT_THAT(Take(), ElementsAre(ElementsAre(1, 3), ElementsAre(2, 4)));
+}
+
 TEST_F(CopyBatchesTest, ItsBytesAreBounded) {
   constexpr uint64_t kMax = CopyBatches::kBytesMax;
   Add(1, left_, {}, kMax / 2);

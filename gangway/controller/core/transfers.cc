@@ -64,6 +64,9 @@ wire::FailureRef CheckPutBytes(const wire::PutArray& array, int devices) {
   }
   if (devices > wire::kPutShardsMax)
     return RefusePut("it has ", devices, " shards, the limit is ", wire::kPutShardsMax);
+  if (tensor.shard_dims_size() > wire::kPutDimsMax)
+    return RefusePut("it has ", tensor.shard_dims_size(), " dimensions, the limit is ",
+                     wire::kPutDimsMax);
   if (!tensor.memory_kind().empty())
     return RefusePut("it is not for the usual memory of its devices, but for ",
                      tensor.memory_kind());
@@ -329,6 +332,7 @@ CopyBatches::Way Transfers::WayOf(const Array& array, const DeviceListRef& to,
                        .memory_kind = memory_kind,
                        .shard_bytes = array.shape->shard_bytes,
                        .runs = array.runs.size(),
+                       .unusual_type = UnusualType(array.shape->element_type),
                        .producers = {}};
   for (const Run& run : array.runs) way.producers.Add(rooms_.storages.ProducerOf(run.storage));
   return way;

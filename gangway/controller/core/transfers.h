@@ -1,9 +1,9 @@
 // The operations that move arrays: uploads, puts, copies and fetches. Each becomes one node, sent to the islands of its
 // shards (DF-1). The arrays of a put are one node as far as they come one after the other in it and are accepted; what
-// may be wrong with one of them alone is found here, since a node fails as a whole (ER-2). Of copies, the arrays that go
-// the same way become one node (copy_batches.h), also those of consecutive operations: a client may copy array by
-// array. So copies wait until SendCopies, and hold their sources (OB-1). What is refused spoils its own results, and its
-// client is told.
+// may be wrong with one of them alone is found here, since a node fails as a whole (ER-2). Of copies, the arrays that
+// go the same way become one node (copy_batches.h), also those of consecutive operations: a client may copy array by
+// array. So copies wait until SendCopies, and hold their sources (OB-1). What is refused spoils its own results, and
+// its client is told.
 //
 // Keeps the copies that wait, and nothing between steps. Pure; not thread-safe. Stands on the rooms that it names.
 #ifndef GANGWAY_CONTROLLER_CORE_TRANSFERS_H_

@@ -359,7 +359,9 @@ TEST_F(PutsTest, AWrongArrayIsRefusedByNameAndNoOther_ER2) {
   AddPut(op, 8, 8).mutable_tensor()->set_element_type(11);
   AddPut(op, 9, 8).mutable_tensor()->set_element_type(999);
   AddPut(op, 10, 8).mutable_tensor()->set_shard_dims(0, -8);
-  AddPut(op, 11, 8);
+  wire::PutArray& deep = AddPut(op, 11, 8);
+  for (int i = 0; i < 8; ++i) deep.mutable_tensor()->add_shard_dims(1);
+  AddPut(op, 12, 8);
   Do(op, 3);
   std::vector<uint64_t> nodes;
   for (const auto& [island, item] : items_) {
@@ -380,9 +382,11 @@ TEST_F(PutsTest, AWrongArrayIsRefusedByNameAndNoOther_ER2) {
                           "9+1: an array was declared with shards of 8 bytes, but shards of its "
                           "shape have 32",
                           HasSubstr("10+1: an array's shards cannot be: "),
-                          HasSubstr("11+1: an array's shards cannot be: ")));
+                          HasSubstr("11+1: an array's shards cannot be: "),
+                          HasSubstr("12+1: an array cannot come with its bytes: it has 9 "
+                                    "dimensions, the limit is 8")));
   for (const uint64_t node : nodes) Done(0, node);
-  EXPECT_THAT(Ended(), ElementsAre("1+2", "12+1"));
+  EXPECT_THAT(Ended(), ElementsAre("1+2", "13+1"));
 }
 
 // A device runtime may refuse them, which would fail the others, too.
