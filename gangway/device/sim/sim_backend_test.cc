@@ -8,7 +8,9 @@
 #include "absl/strings/str_cat.h"
 
 #include "gangway/device/conformance/device_test_util.h"
+#include "gangway/device/sim/sim_collectives.h"
 #include "gangway/device/sim/sim_program.h"
+#include "gangway/xla/collectives.pb.h"
 
 namespace gangway::device {
 namespace {
@@ -92,10 +94,19 @@ TEST(SimCollectives, AProgramOfNoRoundsRunsWithoutItsCollectives) {
   int calls = 0;
   ExecuteOptions options;
   options.collective = [&calls](int64_t, auto, auto) { return ++calls, absl::OkStatus(); };
-  Waiter ended;
+  Waiter ended, alone;
   ASSERT_TRUE((*executable)->ExecuteOn(0, {&pointer, 1}, options, ended.Callback()).ok());
   EXPECT_EQ(ended.Wait(), absl::OkStatus());
   EXPECT_EQ(calls, 0);
+  ASSERT_TRUE((*executable)->ExecuteOn(0, {&pointer, 1}, {}, alone.Callback()).ok());
+  EXPECT_EQ(alone.Wait(), absl::OkStatus());
+
+  auto lowered = LowerSim(*(*executable)->Serialize());
+  ASSERT_TRUE(lowered.ok()) << lowered.status().ToString();
+  xla::LoweredExecutable read;
+  ASSERT_TRUE(read.ParseFromString(*lowered));
+  EXPECT_EQ(read.table().collectives_size(), 0);
+  EXPECT_EQ(HloOf(*ParseSimProgram(kText)).find("all-reduce"), std::string::npos);
 }
 
 TEST(SimCollectives, ARunFailsOnItsDeviceBeforeTheCollectiveOfThatNumber) {

@@ -50,7 +50,7 @@ absl::StatusOr<std::string> LowerSim(std::string_view serialized) {
         "sim program '", program.name, "' has no collectives that can be between workers"));
   }
   xla::LoweredExecutable lowered;
-  *lowered.mutable_table() = TableOf(program);
+  if (program.communicates()) *lowered.mutable_table() = TableOf(program);
   lowered.set_executable(std::string(serialized));
   return lowered.SerializeAsString();
 }
@@ -65,7 +65,7 @@ absl::Status RunCollectives(const SimProgram& program, int device, const SimTime
   const bool fails = device == program.failing_device;
   if (program.partitions == 1)  // it is alone in each of them
     return fails ? failure() : absl::OkStatus();
-  if (!call) {
+  if (!call && program.communicates()) {
     return absl::FailedPreconditionError(absl::StrCat(
         "sim program '", program.name, "' communicates, but was executed without other members"));
   }

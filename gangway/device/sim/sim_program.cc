@@ -260,7 +260,7 @@ std::string HloOf(const SimProgram& program) {
     if (input >= 0) module.mutable_input_output_alias()->add_entries()->set_parameter_number(input);
   }
   std::string bytes = hlo.SerializeAsString();
-  if (program.collective || !program.collectives.empty()) {
+  if (program.collective || program.communicates()) {
     xla::HloWithConfigTextProto
         body;  // the same message with other fields: the bytes are its continuation
     body.mutable_module()->add_computations()->add_instructions()->set_opcode("all-reduce");

@@ -10,7 +10,8 @@
 //     all_reduce 0                # the words of input 0 become their sums over all partitions
 //     permute 0 1                 # input 0 goes to the partition that is 1 further on, around
 //     rounds 3                    # the collectives above run in their order, so often; default 1. 0: a program that
-//                                 # may be on several workers, and has nothing to tell them
+//                                 # may be on several workers and has nothing to tell them, so it has no collectives,
+//                                 # as one of XLA that works on each element alone
 //     cost_us 330                 # device time of one run, default 0
 //     slow 1 50000                # on device 1 (SimOptions::first_device), a run takes 50 ms more
 //     fails 2 3                   # on device 2, a run fails before collective 3 (from 0 on, counted through all
@@ -64,6 +65,8 @@ struct SimProgram {
   std::vector<ArraySpec> inputs;
   std::vector<ArraySpec> outputs;
   std::vector<int> donated_input;  // per output: the input whose memory it reuses, or -1
+
+  bool communicates() const { return !collectives.empty() && rounds > 0; }  // by Gangway's own
 };
 
 // INVALID_ARGUMENT names the line and what is wrong with it.

@@ -109,8 +109,11 @@ std::optional<wire::Failure> WorkerCore::PrepareLaunchNode(const wire::Node& mes
                         .donated = {launch.donated().begin(), launch.donated().end()},
                         .launch_id = launch.launch_id(),
                         .callback_depth = launch.callback_depth()};
-  for (const auto& [position, device] : executable.places.local)
+  prepare.positions.reserve(executable.places.local.size());
+  for (const auto& [position, device] : executable.places.local) {
     prepare.positions.push_back({position, device, {}});
+    prepare.positions.back().arguments.reserve(static_cast<size_t>(launch.arguments_size()));
+  }
   std::vector<ShardKey> shards;
   for (int k = 0; k < launch.arguments_size(); ++k) {
     if (auto failure = Resolve(launch.arguments(k), executable.places, absl::StrCat("Argument ", k),
@@ -289,6 +292,7 @@ std::optional<wire::Failure> WorkerCore::Resolve(const wire::ArrayRef& ref,
                                                  const LocalPlaces& places, const std::string& what,
                                                  Node& node, std::vector<ShardKey>& shards) {
   shards.clear();
+  shards.reserve(places.local.size());
   size_t begin = 0;  // position of the run's first shard
   for (const wire::ShardRun& run : ref.runs()) {
     const size_t end = std::min<size_t>(begin + run.count(), places.count);
@@ -361,6 +365,8 @@ std::optional<wire::Failure> WorkerCore::AddResult(Node& node, CreateStorage res
   }
   entry->second.shard_count = places.count;
   entry->second.held = result.held;
+  entry->second.shards.reserve(places.local.size());
+  result.shards.reserve(places.local.size());
   for (const auto& [position, device] : places.local) {
     entry->second.shards.push_back({position, device, {}});
     result.shards.push_back({position, device});

@@ -238,6 +238,7 @@ void WorkerService::Do(CreateStorage& action) {
   auto storage = std::make_shared<HeldShards>();
   storage->spec = {action.element_type, std::move(action.dims)};
   storage->memory_kind = std::move(action.memory_kind);
+  storage->shards.reserve(action.shards.size());
   for (const LocalShard& shard : action.shards) {
     store::SlotName name{action.storage, shard.shard, shard.device, action.session,
                          action.shard_bytes};
@@ -248,10 +249,11 @@ void WorkerService::Do(CreateStorage& action) {
 
 void WorkerService::Do(PrepareLaunch& action) {
   std::vector<LaunchTask::Position> positions;
+  positions.reserve(action.positions.size());
   for (const LaunchPosition& each : action.positions) {
     LaunchTask::Position position{.number = each.position, .device = each.device};
-    for (const ShardKey& key : each.arguments)
-      position.arguments.push_back(FindSlot(key, each.device));
+    position.arguments = FindSlots(each.arguments, each.device);
+    position.results.reserve(action.results.size());
     for (ShardKey result : action.results) {
       result.shard = each.position;
       position.results.push_back(FindSlot(result, each.device));

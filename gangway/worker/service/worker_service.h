@@ -192,7 +192,7 @@ class WorkerService {
   };
   std::unordered_map<ExecutableId, KnownPlaces> places_;  // of programs that were launched
   bool leaving_ = false;                                  // the controller sends no new work
-  ShortLaunches short_launches_;
+  ShortLaunches short_launches_{options_.shared == nullptr ? kShortRound : kShortSharedRound};
   std::atomic<Clock::rep> own_loop_runs_since_ = 0;
   // Since the epoch of Clock; 0: the loop runs none.
   std::atomic<Clock::rep>* const loop_runs_since_ =

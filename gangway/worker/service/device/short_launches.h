@@ -21,6 +21,9 @@ inline constexpr std::chrono::nanoseconds kShortLaunch = std::chrono::microsecon
 // What the launches of one round of the loop may take together. The others go to the devices' threads, which run while
 // the loop reads its next messages.
 inline constexpr std::chrono::nanoseconds kShortRound = std::chrono::microseconds(100);
+// Likewise, of each of the simulated workers that share a loop: a whole window of launches. Their devices share a few
+// threads of the same cores, which would take as long for them.
+inline constexpr std::chrono::nanoseconds kShortSharedRound = std::chrono::milliseconds(1);
 // So many runs of a program must have been short before the loop runs it. The first one is slower than the others.
 inline constexpr int kShortRunsFirst = 8;
 
@@ -53,9 +56,13 @@ class LearnedTime {
 
 class ShortLaunches {
  public:
+  // `round_max`: what the launches of one round may take together.
+  explicit ShortLaunches(std::chrono::nanoseconds round_max = kShortRound)
+      : round_max_(round_max), left_(round_max) {}
+
   // A round of the loop, by its number, has its own time.
   void BeginRound(uint64_t round) {
-    if (round != round_) left_ = kShortRound;
+    if (round != round_) left_ = round_max_;
     round_ = round;
   }
 
@@ -72,8 +79,9 @@ class ShortLaunches {
   // As many runs take longer, whatever was learned.
   static constexpr size_t kDevicesMax = 16;
 
+  const std::chrono::nanoseconds round_max_;
   uint64_t round_ = 0;
-  std::chrono::nanoseconds left_ = kShortRound;
+  std::chrono::nanoseconds left_;
 };
 
 }  // namespace gangway::worker

@@ -65,16 +65,18 @@ TEST(ShortLaunches, RunsOfAllDevicesCountOneAfterTheOther) {
 }
 
 TEST(ShortLaunches, ARoundHasItsLimit) {
-  ShortLaunches launches;
-  launches.BeginRound(1);
-  launches.Spend(kShortRound - kTwo);
-  launches.BeginRound(1);
-  EXPECT_TRUE(launches.MayRun(kTwo, 1));
-  EXPECT_FALSE(launches.MayRun(kTwo, 2));
-  launches.Spend(milliseconds(3));  // a surprise
-  EXPECT_FALSE(launches.MayRun(nanoseconds(1), 1));
-  launches.BeginRound(2);
-  EXPECT_TRUE(launches.MayRun(kTwo, 2));
+  for (const nanoseconds round_max : {kShortRound, kShortSharedRound}) {
+    ShortLaunches launches(round_max);
+    launches.BeginRound(1);
+    launches.Spend(round_max - kTwo);
+    launches.BeginRound(1);
+    EXPECT_TRUE(launches.MayRun(kTwo, 1));
+    EXPECT_FALSE(launches.MayRun(kTwo, 2));
+    launches.Spend(milliseconds(3));  // a surprise
+    EXPECT_FALSE(launches.MayRun(nanoseconds(1), 1));
+    launches.BeginRound(2);
+    EXPECT_TRUE(launches.MayRun(kTwo, 2));
+  }
 }
 
 }  // namespace

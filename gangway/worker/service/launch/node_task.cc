@@ -14,23 +14,6 @@ NodeTask::NodeTask(std::shared_ptr<const TaskEnvironment> environment, Ordinal o
       program_(std::move(program)),
       parts_left_(parts) {}
 
-device::StatusCallback NodeTask::Owed(device::StatusCallback callback) {
-  return CountOwed(environment_->callbacks,
-                   [self = shared_from_this(), callback = std::move(callback)](
-                       absl::Status status) { callback(std::move(status)); });
-}
-
-device::StatusCallback CountOwed(const std::shared_ptr<InFlight>& callbacks,
-                                 device::StatusCallback callback) {
-  callbacks->Add();
-  // Captured first, so it is destroyed last, after the callback's own captures; also if the runtime
-  // drops the callback unused.
-  std::shared_ptr<void> counted(nullptr, [callbacks](void*) { callbacks->End(); });
-  return [counted = std::move(counted), callback = std::move(callback)](absl::Status status) {
-    callback(std::move(status));
-  };
-}
-
 void FailSlot(const TaskEnvironment& environment, store::Slot& slot, const wire::Failure& why) {
   slot.Fail(why);
   environment.devices[slot.name().device]->Recheck();

@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -56,9 +57,32 @@ struct TaskEnvironment {
       600'000};  // for a slot, an executable, the in-flight limit, the gate
 };
 
-// Wraps `callback`: it counts as owed by the runtime until it and its captures are destroyed.
-device::StatusCallback CountOwed(const std::shared_ptr<InFlight>& callbacks,
-                                 device::StatusCallback callback);
+// Counts as one callback that the runtime owes, for as long as it lives.
+class OwedCallback {
+ public:
+  explicit OwedCallback(std::shared_ptr<InFlight> callbacks) : callbacks_(std::move(callbacks)) {
+    callbacks_->Add();
+  }
+  OwedCallback(const OwedCallback& other) : OwedCallback(other.callbacks_) {}
+  OwedCallback(OwedCallback&& other) noexcept = default;
+  OwedCallback& operator=(const OwedCallback&) = delete;
+  ~OwedCallback() {
+    if (callbacks_ != nullptr) callbacks_->End();
+  }
+
+ private:
+  std::shared_ptr<InFlight> callbacks_;  // null: moved from
+};
+
+// Wraps `callback`: it counts as owed by the runtime until it and its captures are destroyed, also if the runtime drops
+// it unused.
+template <typename Callback>
+device::StatusCallback CountOwed(const std::shared_ptr<InFlight>& callbacks, Callback callback) {
+  // The count is captured first, so it is destroyed last, after the callback's own captures.
+  return [owed = OwedCallback(callbacks), callback = std::move(callback)](absl::Status status) {
+    callback(std::move(status));
+  };
+}
 
 // Fails a shard, then rechecks the tasks at its device's gate: a fetch or a copy may wait there for it.
 void FailSlot(const TaskEnvironment& environment, store::Slot& slot, const wire::Failure& why);
@@ -98,7 +122,12 @@ class NodeTask : public std::enable_shared_from_this<NodeTask> {
   }
 
   // A callback that counts as owed by the runtime and keeps the task alive.
-  device::StatusCallback Owed(device::StatusCallback callback);
+  template <typename Callback>
+  device::StatusCallback Owed(Callback callback) {
+    return CountOwed(environment_->callbacks,
+                     [self = shared_from_this(), callback = std::move(callback)](
+                         absl::Status status) { callback(std::move(status)); });
+  }
 
   // A failure record of `error` on local device `device`; a record that the status already carries
   // is kept as it is.
