@@ -389,10 +389,11 @@ void SchedulerService::ReplaceWorker(const WorkerDown& down) {
 
 void SchedulerService::OnPulse(Clock::time_point now, Clock::duration stood_still) {
   if (controller_) controller_->OnPulse(now, stood_still);
+  const bool beats = !std::exchange(beat_last_, !beat_last_);
   for (uint32_t worker = 0; worker < workers_.size(); ++worker) {
     WorkerLink& state = workers_[worker];
     state.heard = Pulse::Later(state.heard, stood_still, now);
-    Beat(state);
+    if (beats) Beat(state);
     if (!state.link || now - state.heard < options_.silence_max) continue;
     absl::Status why = absl::DeadlineExceededError(
         absl::StrCat("silent for ", options_.silence_max.count(), " ms"));

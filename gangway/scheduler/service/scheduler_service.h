@@ -146,6 +146,7 @@ class SchedulerService final : public wire::IslandPort {
   std::vector<wire::Frame> answers_;    // for a controller of this process
   std::optional<Time> armed_;
   std::unique_ptr<Pulse> pulse_;
+  bool beat_last_ = false;  // workers got heartbeats in the last pulse, and get none in the next
   std::shared_ptr<bool> alive_;  // false once destroyed; timers and flushes check it
 };
 

@@ -38,6 +38,11 @@ uint32_t Interest(bool blocked, bool reads) {
   return interest;
 }
 
+// Whole seconds: the IoThread, which ticks all links whenever one of them is due, wakes for many of them at once.
+Clock::time_point NextBeat(Clock::time_point now) {
+  return std::chrono::floor<std::chrono::seconds>(now + kBeat);
+}
+
 }  // namespace
 
 class Connection::ReadEnd final : public Poller::Watched {
@@ -57,7 +62,7 @@ Connection::Connection(std::shared_ptr<ConnectionSet> set, IoThread* io, FileDes
       options_(options),
       message_bytes_max_(message_bytes_max),
       peer_{.address = std::move(peer_address), .authenticated = false},
-      next_beat_(Clock::now() + kBeat),
+      next_beat_(NextBeat(Clock::now())),
       reader_(message_bytes_max),
       socket_(std::move(socket)) {}
 
@@ -488,15 +493,15 @@ Clock::time_point Connection::OnTick(Clock::time_point now) {
   {
     MutexLock lock(mutex_);
     late = closing_ && now >= close_due_;
-    paused = paused_ || HasUnreadLocked();
     if (closing_ && !late) return close_due_;
+    if (!late && now < next_beat_) return next_beat_;
+    paused = paused_ || HasUnreadLocked();
   }
   if (late) {
     LetGo(absl::CancelledError("closed"));
     return Clock::time_point::max();
   }
-  if (now < next_beat_) return next_beat_;
-  next_beat_ = now + kBeat;
+  next_beat_ = NextBeat(now);
   silent_beats_ =
       received_.exchange(false, std::memory_order_relaxed) || paused ? 0 : silent_beats_ + 1;
   if (silent_beats_ >= (on_greeted_ ? kGreetingBeatsMax : kSilentBeatsMax)) {

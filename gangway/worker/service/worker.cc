@@ -269,12 +269,25 @@ class Beats {
     if (service_.LoopRunsSince()) link_.Heard();
     link_.CheckSilence(options_.scheduler_silence_max, options_.scheduler_address);
     const std::vector<DeviceThread::Call> calls = service_.Calls();
-    link_.Send(MakeBeat(now, calls));
+    SendBeat(MakeBeat(now, calls));
     if (!options_.is_guest && idle_.Look(calls, now) && GetHeapUse().kept_bytes > 0)
       ReleaseHeap(kReleasedPerBeat);
   }
 
  private:
+  // A guest that has nothing to tell sends every second heartbeat only: the first worker of its process sends as many
+  // as any other, from the same thread.
+  static constexpr int kGuestBeats = 2;
+
+  void SendBeat(wire::Frame frame) {
+    const wire::Heartbeat& beat = frame.heartbeat();
+    const bool tells = beat.members_size() + beat.held_size() + beat.stuck_size() > 0;
+    const bool told = std::exchange(told_, tells);
+    if (options_.is_guest && !tells && !told && ++unsent_ < kGuestBeats) return;
+    unsent_ = 0;
+    link_.Send(std::move(frame));
+  }
+
   // Whether one program has held the event loop for too long. A process that stood still does not count that time.
   bool LoopIsHeld(Clock::time_point now) const {
     const auto since = service_.LoopRunsSince();
@@ -332,6 +345,8 @@ class Beats {
   StuckWatch watch_;
   CallbackLog callbacks_;
   IdleWatch idle_;
+  bool told_ = false;  // the last heartbeat told of devices
+  int unsent_ = 0;     // since the last heartbeat that was sent
   Clock::time_point last_ = Clock::now();
   Clock::time_point resumed_ = last_;  // when it last did so after it stood still, or began
   Clock::time_point leave_by_ = StuckWatch::Time::max();

@@ -81,7 +81,9 @@ void WorkerService::ReportChanges() {
     reported_data_ = std::move(data);
     *UsageReports().add_reports()->mutable_usage() = MakeUsage(0);
   }
-  loop_->PostAt(Clock::now() + kReportInterval, [this] { ReportChanges(); });
+  // Whole seconds: workers that share a loop report in one round of it.
+  loop_->PostAt(std::chrono::floor<std::chrono::seconds>(Clock::now()) + kReportInterval,
+                [this] { ReportChanges(); });
 }
 
 std::vector<wire::GangMember> WorkerService::LongMembers(Clock::time_point now) const {

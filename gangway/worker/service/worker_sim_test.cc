@@ -18,6 +18,7 @@ namespace gangway::worker {
 namespace {
 
 constexpr int kDevices = 4;
+constexpr std::chrono::milliseconds kBeat{10};
 const Tensor kFour{{4}, 16};
 
 class WorkerSimTest : public WorkerHarness {
@@ -28,7 +29,8 @@ class WorkerSimTest : public WorkerHarness {
     sim_ = sim.get();
     auto shared = std::make_shared<std::unique_ptr<device::Backend>>(std::move(sim));
     WorkerOptions options;
-    options.heartbeat_interval = std::chrono::milliseconds(10);
+    options.heartbeat_interval = kBeat;
+    options.is_guest = is_guest_;
     options.wait_limit = wait_limit_;
     options.host_bytes_max = host_bytes_max_;
     Start(
@@ -51,6 +53,7 @@ class WorkerSimTest : public WorkerHarness {
   }
 
   device::SimBackend* sim_ = nullptr;
+  bool is_guest_ = false;
   bool collectives_block_threads_ = false;
   std::chrono::milliseconds wait_limit_ = std::chrono::minutes(10);
   std::optional<uint64_t> host_bytes_max_;
@@ -265,6 +268,25 @@ TEST_F(WorkerSimTest, HeartbeatsGoOnWhileADeviceHangs) {
   EXPECT_EQ(Probe().nodes(), 50u) << "the loop answers, and nothing has ended";
   sim_->ReleaseHung();
   for (uint64_t ordinal : ordinals) EXPECT_EQ(WaitDone(ordinal).code(), 0);
+}
+
+// It has no more to say than that its process lives, which another worker says as well.
+class GuestTest : public WorkerSimTest {
+ protected:
+  GuestTest() { is_guest_ = true; }
+};
+
+TEST_F(GuestTest, AGuestWithNothingToTellSendsEverySecondHeartbeat) {
+  constexpr uint64_t kGapNs = 2 * std::chrono::nanoseconds(kBeat).count();
+  int beats = 0;
+  uint64_t last_ns = 0;
+  EXPECT_TRUE(control_inbox_.Until([&](wire::Frame& frame) {
+    if (!frame.has_heartbeat()) return false;
+    const uint64_t now_ns = frame.heartbeat().time_ns();
+    EXPECT_GE(now_ns - last_ns, kGapNs);
+    last_ns = now_ns;
+    return ++beats == 10;
+  }));
 }
 
 TEST_F(WorkerSimTest, SlowClientStopsNobody) {
