@@ -333,6 +333,7 @@ void WorkerService::Do(PreparePut& action) {
   for (const PreparePut::Part& part : action.parts) bytes += part.bytes.size();
   put_bytes_ += bytes;
   auto taken = staging_->Take(action.session, bytes, StagingMemory::Order::kIfRoom);
+  const absl::Status refused = taken.status();
   std::shared_ptr<StagingMemory::Charge> charge;
   if (taken.ok()) charge = std::make_shared<StagingMemory::Charge>(*std::move(taken));
   std::vector<UploadTask::Shard> shards;
@@ -341,13 +342,13 @@ void WorkerService::Do(PreparePut& action) {
     UploadTask::Shard& shard = shards.emplace_back();
     shard.slot = FindSlot(part.to, part.device);
     shard.storage = part.to.held.get();
-    if (!taken.ok()) continue;
+    if (!refused.ok()) continue;
     auto owner = std::make_shared<const std::string>(std::move(part.bytes));
     shard.bytes = {std::as_bytes(std::span(*owner)), owner, charge};
   }
   auto task =
       std::make_shared<UploadTask>(environment_, action.ordinal, backend_, std::move(shards));
-  if (!taken.ok()) task->Refuse(taken.status());
+  if (!refused.ok()) task->Refuse(refused);
   action.held.Set(std::move(task));
 }
 
