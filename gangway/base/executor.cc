@@ -7,6 +7,7 @@
 #include "gangway/base/serving_thread.h"
 #include "gangway/base/spin.h"
 #include "gangway/base/status.h"
+#include "gangway/base/world.h"
 
 namespace gangway {
 
@@ -119,6 +120,8 @@ void EventLoop::Poll(Poller& poller, Clock::time_point deadline) {
 void EventLoop::Run() {
   Thread::Local() = this;
   BeginServing();
+  // Its files are opened when the process begins to serve and not at some later time, as a leak would look.
+  if (World::installed() == nullptr) (void)SpinRule::OfProcess();
   while (Turn()) {
     RunRound();
     if (!LoopWork::EndRound()) continue;

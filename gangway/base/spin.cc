@@ -57,6 +57,7 @@ SpinRule& SpinRule::OfProcess() {
     of_process = new SpinRule(
         {.seats_file = kSeatsFile, .cores = cores, .runnable_threads = RunnableThreads});
     of_process->SetLimit(LimitFrom(std::getenv(kVariable)));
+    (void)RunnableThreads();  // opens its file
     pthread_atfork(nullptr, nullptr, [] { of_process->seats_.LeaveParent(); });
     return of_process;
   }();

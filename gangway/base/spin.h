@@ -45,7 +45,7 @@ class SpinRule {
     std::function<size_t()> runnable_threads;  // of all programs; 0: not known, and no thread spins
   };
 
-  // This process's, on this host. Lives until the process ends.
+  // This process's, on this host. Lives until the process ends, and keeps two files open from the first call on.
   static SpinRule& OfProcess();
   // Instead of it, until null is installed: for tests.
   static void Install(SpinRule* rule) { installed_.store(rule); }
