@@ -55,10 +55,13 @@ std::string ProgramHash(const PendingCompile& compile) {
 
 // --- Ends ---
 
-std::string CompileBlame::OnDeath(const PendingCompile& compile, Time now) {
+std::string CompileBlame::OnDeath(const PendingCompile& compile, Time began, Time now) {
   OnLimit(compile, now);
   const std::string hash = ProgramHash(compile);
-  const bool quarantined = programs_.Add(NameOf(compile.request, hash), now) >= kProgramEndsMax;
+  const std::string name = NameOf(compile.request, hash);
+  const bool at_once = began < programs_.LastOf(name);
+  const int ends = at_once ? programs_.CountOf(name, now) : programs_.Add(name, now);
+  const bool quarantined = ends >= kProgramEndsMax;
   return absl::StrCat(
       "the compiler ended while it compiled program ", Shown(hash), " of session ", compile.session,
       quarantined ? ", again: this program is quarantined" : "; it will be compiled once more",

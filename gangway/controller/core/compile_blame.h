@@ -38,8 +38,10 @@ class CompileBlame {
   explicit CompileBlame(size_t suspects_max)
       : programs_(kProgramQuarantine, suspects_max), owners_(kOwnerWindow, suspects_max) {}
 
-  // The process ended while it compiled this program. Returns a line for people.
-  std::string OnDeath(const PendingCompile& compile, Time now);
+  // The process ended while it compiled this program, which it had begun at that time. Processes that were at work on a
+  // program at once and then end count as one for it: they may have one cause, as where a host is cut off. Returns a
+  // line for people.
+  std::string OnDeath(const PendingCompile& compile, Time began, Time now);
   // The process is ended because this program passed a limit.
   void OnLimit(const PendingCompile& compile, Time now);
   void OnCompiled(const PendingCompile& compile);

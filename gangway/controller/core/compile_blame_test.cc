@@ -32,7 +32,7 @@ class CompileBlameTest : public ::testing::Test {
   // `count` ends of compilers, each by another program.
   void Die(int count, SessionId session = kHostile) {
     for (int i = 0; i < count; ++i)
-      blame_.OnDeath(Program(session, absl::StrCat("killer", next_++)), now_);
+      blame_.OnDeath(Program(session, absl::StrCat("killer", next_++)), now_, now_);
   }
   std::string Refusal(SessionId session, const std::string& program = "innocent") {
     const auto failure = blame_.Check(Program(session, program), now_);
@@ -87,7 +87,7 @@ TEST_F(CompileBlameTest, DeathsAreForgottenAWindowAfterTheLast) {
 }
 
 TEST_F(CompileBlameTest, AProgramThatCompilesAfterAllIsTakenOffItsSessionsCount) {
-  blame_.OnDeath(Program(kHostile, "a"), now_);
+  blame_.OnDeath(Program(kHostile, "a"), now_, now_);
   blame_.OnCompiled(Program(kHostile, "b"));
   EXPECT_EQ(StandingOf(kHostile), Standing::kSuspect);
   blame_.OnCompiled(Program(kHostile, "a"));
@@ -101,17 +101,26 @@ TEST_F(CompileBlameTest, ALimitCountsAgainstTheSessionAndNoProgram) {
 }
 
 TEST_F(CompileBlameTest, AProgramIsQuarantinedForAll) {
-  EXPECT_THAT(blame_.OnDeath(Program(kHostile, "a"), now_), HasSubstr("once more"));
+  EXPECT_THAT(blame_.OnDeath(Program(kHostile, "a"), now_, now_), HasSubstr("once more"));
   EXPECT_EQ(Refusal(kOther, "a"), "");
-  EXPECT_THAT(blame_.OnDeath(Program(kOther, "a"), now_), HasSubstr("quarantined"));
+  EXPECT_THAT(blame_.OnDeath(Program(kOther, "a"), now_, now_), HasSubstr("quarantined"));
   EXPECT_THAT(Refusal(SessionId(3), "a"), HasSubstr("is quarantined"));
   now_ += minutes(10);
   EXPECT_EQ(Refusal(SessionId(3), "a"), "");
 }
 
+TEST_F(CompileBlameTest, ProcessesThatEndTogetherAtOneProgramCountOnceForIt) {
+  const Time began = now_;
+  now_ += seconds(1);
+  for (int i = 0; i < 2; ++i)
+    EXPECT_THAT(blame_.OnDeath(Program(kHostile, "a"), began, now_), HasSubstr("once more"));
+  EXPECT_EQ(Refusal(kOther, "a"), "");
+  EXPECT_THAT(blame_.OnDeath(Program(kHostile, "a"), now_, now_), HasSubstr("quarantined"));
+}
+
 TEST_F(CompileBlameTest, AnOwnerWithACertificateDoesNotStartCleanInItsNextSession) {
   for (uint64_t i = 1; i <= 5; ++i)
-    blame_.OnDeath(Program(SessionId(i), absl::StrCat("killer", i), "client/a"), now_);
+    blame_.OnDeath(Program(SessionId(i), absl::StrCat("killer", i), "client/a"), now_, now_);
   const auto failure = blame_.Check(Program(SessionId(6), "next", "client/a"), now_);
   ASSERT_TRUE(failure.has_value());
   EXPECT_THAT(failure->message(), HasSubstr("client/a may compile nothing"));

@@ -254,7 +254,7 @@ void CompileQueue::OnCompilerDown(uint32_t compiler, Time now, CompileActions& a
     const PendingCompile& compile = entry->second.compile;
     const SessionId session = compile.session;
     if (ended.state != ProcessState::kEnding)
-      actions.notices.push_back(blame_.OnDeath(compile, now));
+      actions.notices.push_back(blame_.OnDeath(compile, ended.since, now));
     entry->second.unwanted ? compiles_.Remove(entry) : compiles_.Requeue(entry);
     RefuseWaiting(session, now, actions);
   }
@@ -316,7 +316,8 @@ std::optional<Time> CompileQueue::DeadlineOf(uint32_t compiler) const {
 
 // A client that opens session after session must not hold all compilers with what it left.
 Time CompileQueue::UnwantedUntil(const Process& process) const {
-  const bool in_the_way = !processes_.AnyFree() && compiles_.AnyWaits();
+  const bool in_the_way =
+      !processes_.AnyFree() && !processes_.AnyStarting() && compiles_.AnyWaits();
   return *process.unwanted_since + (in_the_way ? kUnwantedInTheWayMax : kUnwantedMax);
 }
 

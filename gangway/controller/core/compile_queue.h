@@ -20,7 +20,7 @@
 //
 // A compile that passes `compile_max` fails, and its process is replaced. One that no session waits for any more is
 // dropped; if it already runs, it has kUnwantedMax before its process is replaced, which counts against no program,
-// and kUnwantedInTheWayMax if others wait and no process is free.
+// and kUnwantedInTheWayMax if others wait and no process is free or about to be there.
 #ifndef GANGWAY_CONTROLLER_CORE_COMPILE_QUEUE_H_
 #define GANGWAY_CONTROLLER_CORE_COMPILE_QUEUE_H_
 

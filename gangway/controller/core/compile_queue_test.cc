@@ -291,6 +291,20 @@ TEST_F(CompileQueueTest, WhatNobodyWaitsForIsEndedSoonerIfItIsInTheWay) {
   EXPECT_THAT(ends_[0].why, HasSubstr("no session waits for any more for 600 ms"));
 }
 
+// To end a process and to start it again takes longer.
+TEST_F(CompileQueueTest, WhatNobodyWaitsForIsNotInTheWayWhileASpareStarts) {
+  Make(2);
+  AddNew("left behind", 1);
+  queue_->ForgetSession(SessionId(1), now_, actions_);
+  const uint64_t waits = AddNew("waits", 2);
+  EXPECT_THAT(started_, ElementsAre(1));
+  Later(milliseconds(600));
+  EXPECT_THAT(ends_, IsEmpty());
+  Up(1);
+  EXPECT_EQ(ran_on_[waits], 1u);
+  EXPECT_THAT(ends_, IsEmpty());
+}
+
 TEST_F(CompileQueueTest, AKillerIsBlamedEvenWhenItsSessionIsDead) {
   for (int i = 0; i < 2; ++i) {
     Add("killer");

@@ -58,6 +58,11 @@ bool CompilerProcesses::NoteLateStart(uint32_t spare, Time now) {
 
 bool CompilerProcesses::AnyUp() const { return std::ranges::any_of(processes_, &Process::up); }
 
+bool CompilerProcesses::AnyStarting() const {
+  return std::ranges::any_of(
+      processes_, [](const Process& process) { return process.state == State::kStarting; });
+}
+
 bool CompilerProcesses::AnyFree() const { return std::ranges::any_of(processes_, &Process::free); }
 
 bool CompilerProcesses::AllAtWork() const {

@@ -72,6 +72,7 @@ class CompilerProcesses {
   // No process has room, or starts.
   bool AllAtWork() const;
   bool AnyFree() const;
+  bool AnyStarting() const;
   bool AnySpareUnasked() const;
   // How many there are without the overdue ones.
   size_t UsableCount() const;
