@@ -9,10 +9,11 @@
 #define GANGWAY_TRANSPORT_FRAME_PART_H_
 
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <utility>
+
+#include "absl/base/call_once.h"
 
 #include "gangway/wire/wire.pb.h"
 
@@ -26,13 +27,14 @@ class FramePart {
 
   const wire::Frame& frame() const { return frame_; }
   const std::string& bytes() const {
-    std::call_once(made_, [this] { bytes_ = frame_.SerializeAsString(); });
+    absl::call_once(made_, [this] { bytes_ = frame_.SerializeAsString(); });
     return bytes_;
   }
 
  private:
   const wire::Frame frame_;
-  mutable std::once_flag made_;
+  mutable absl::once_flag
+      made_;                   // with that of std, each first call asks the kernel to wake others
   mutable std::string bytes_;  // by bytes()
 };
 
