@@ -139,6 +139,7 @@ void ControlPlane::StartScheduler(uint32_t island) {
   if (options_.remote_schedulers.contains(island)) return;
   scheduler::SchedulerOptions scheduler;
   scheduler.island = island;
+  scheduler.put_cost_max = options_.put_cost_max;
   scheduler.on_event = options_.on_event;
   scheduler.on_silent = options_.on_silent;
   schedulers_.back() =

@@ -24,6 +24,7 @@
 #include "gangway/scheduler/service/scheduler_service.h"
 #include "gangway/transport/handshake/cluster_token.h"
 #include "gangway/transport/transport.h"
+#include "gangway/wire/put_limits.h"
 
 namespace gangway::cli {
 
@@ -32,7 +33,8 @@ struct ControlPlaneOptions {
   std::map<uint32_t, std::string> remote_schedulers;  // island -> address of a separate scheduler
   // What a process that asks for a worker is told; null: nothing, since all workers are told by who starts them.
   std::function<absl::StatusOr<wire::WorkerDeclaration>(const wire::DeclarationRequest&)> declare;
-  uint64_t budget_bytes = 0;  // per device; 0 = no limit
+  uint64_t budget_bytes = 0;                        // per device; 0 = no limit
+  uint64_t put_cost_max = wire::kPutWorkerCostMax;  // of the schedulers here, as in IslandConfig
   bool isolates = false;  // sessions of different owners share no worker and no compiler process
   bool own_collectives = false;  // Gangway's instead of the device runtime's, where both can
   bool latency_request = false;  // the cluster's processes hold it (base/latency_request.h)

@@ -134,6 +134,7 @@ void Processes::RunHead(Life& life) {
   for (uint32_t island : options_.separate_schedulers)
     options.remote_schedulers[island] = SchedulerAddress(island);
   options.budget_bytes = options_.budget_bytes;
+  options.put_cost_max = options_.put_cost_max;
   options.isolates = options_.isolates;
   options.worker_wait_max = options_.worker_wait_max;
   options.memory_wait_max = options_.memory_wait_max;
@@ -153,6 +154,7 @@ void Processes::RunScheduler(uint32_t island, Life& life) {
   auto network = network_.Join(life.name);
   scheduler::SchedulerOptions options;
   options.island = island;
+  options.put_cost_max = options_.put_cost_max;
   options.token = kToken;
   options.on_silent = [this](uint64_t process) { KillSilent(process); };
   options.on_controller_lost = [&life](const absl::Status& why) { life.stop.Stop(why); };

@@ -23,6 +23,7 @@
 #include "gangway/client/connect.h"
 #include "gangway/simulation/fiber_world.h"
 #include "gangway/transport/sim/sim.h"
+#include "gangway/wire/put_limits.h"
 #include "gangway/worker/service/worker.h"
 
 namespace gangway::simulation {
@@ -31,7 +32,8 @@ struct ProcessesOptions {
   std::vector<std::vector<uint32_t>> islands;  // device count of each worker
   std::set<uint32_t> separate_schedulers;      // islands; the others' schedulers are in the head
   uint64_t budget_bytes = 0;                   // per device; 0: no limit
-  uint64_t staging_bytes = uint64_t{1} << 30;  // of a worker
+  uint64_t put_cost_max = wire::kPutWorkerCostMax;  // of a worker
+  uint64_t staging_bytes = uint64_t{1} << 30;       // of a worker
   std::chrono::milliseconds worker_wait_max{20000}, memory_wait_max{30000};
   bool isolates = false;  // sessions of different owners share no worker and no compiler process
   std::chrono::milliseconds restart_delay{200};

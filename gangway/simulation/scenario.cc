@@ -333,6 +333,10 @@ Scenario Scenario::FromSeed(uint64_t seed, Trouble trouble) {
   if (trouble == Trouble::kMemory) scenario.answer_max = seconds(95);
   if (trouble == Trouble::kLate) scenario.answer_max = seconds(65);
   scenario.spans = random.Percent(50) || trouble == Trouble::kGangs;
+  // Of a few arrays, so that further puts are held back.
+  if (random.Percent(30))
+    scenario.cluster.put_cost_max =
+        random.Between(1, 4) * (scenario.elements * 4 + wire::kPutShardCost);
   return scenario;
 }
 
@@ -342,7 +346,7 @@ std::string Scenario::Text() const {
   const std::string separate = absl::StrJoin(cluster.separate_schedulers, ",");
   return absl::StrCat("islands ", absl::StrJoin(shape, " | "), ", ", sessions, " sessions of ", ops,
                       " operations, ", elements, " elements, budget ", cluster.budget_bytes,
-                      ", staging ", cluster.staging_bytes,
+                      ", staging ", cluster.staging_bytes, ", puts ", cluster.put_cost_max,
                       separate.empty() ? "" : ", separate schedulers of ", separate,
                       spans ? ", programs over workers" : "", plants ? ", planted failures" : "",
                       ", ", faults.count, " faults");

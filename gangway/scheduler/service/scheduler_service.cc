@@ -119,6 +119,7 @@ void SchedulerService::Begin(const wire::HelloReply& reply) {
   if (cluster_holds_latency_ && options_.latency_request) latency_.Use(loop_);
   config_.island = options_.island;
   config_.budget_bytes = reply.island().budget_bytes();
+  config_.put_cost_max = options_.put_cost_max;
   config_.memory_wait_max = std::chrono::milliseconds(reply.island().memory_wait_ms());
   config_.worker_wait_max = std::chrono::milliseconds(reply.island().worker_wait_ms());
   if (reply.island().late_after_ms() != 0)

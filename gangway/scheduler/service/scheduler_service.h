@@ -35,12 +35,14 @@
 #include "gangway/transport/transport.h"
 #include "gangway/wire/ended_sessions.h"
 #include "gangway/wire/island_port.h"
+#include "gangway/wire/put_limits.h"
 
 namespace gangway::scheduler {
 
 struct SchedulerOptions {
   uint32_t island = 0;
   std::chrono::milliseconds silence_max{5000};
+  uint64_t put_cost_max = wire::kPutWorkerCostMax;         // as in IslandConfig
   std::function<void(uint64_t process_id)> on_silent;      // a silent worker was declared dead
   std::function<void(const std::string& event)> on_event;  // one log line per event; may be empty
   // The rest is for a process of its own.
