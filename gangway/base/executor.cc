@@ -33,6 +33,20 @@ void EventLoop::Post(std::function<void()> task) {
   if (wake) Wake(poller);
 }
 
+void EventLoop::PostSoon(std::function<void()> task, std::chrono::milliseconds within) {
+  {
+    MutexLock lock(mutex_);
+    const bool sleeps_in_poller = waiting_ && poller_ != nullptr && gate_ == nullptr;
+    if (sleeps_in_poller && !stopping_) {
+      queue_.push_back(std::move(task));
+      const Clock::time_point at = Clock::now() + within;
+      if (at < soon_) poller_->WakeAt(soon_ = at);
+      return;
+    }
+  }
+  Post(std::move(task));
+}
+
 uint64_t EventLoop::PostAt(Clock::time_point when, std::function<void()> task) {
   uint64_t id;
   bool wake;
@@ -143,6 +157,7 @@ void EventLoop::RunRound() {
   {
     MutexLock lock(mutex_);
     posted_.swap(queue_);
+    soon_ = Clock::time_point::max();
     auto now = Clock::now();
     while (!timers_.empty() && timers_.begin()->first.first <= now) {
       posted_.push_back(std::move(timers_.begin()->second));

@@ -5,6 +5,7 @@
 
 #include <future>
 #include <string>
+#include <vector>
 
 #include "gangway/base/clock.h"
 #include "gangway/base/serving_thread.h"
@@ -50,6 +51,77 @@ TEST(EventLoopTest, TimersFireInOrderOfTimeAndCanBeCancelled) {
   ASSERT_EQ(done.get_future().wait_for(milliseconds(5000)), std::future_status::ready);
   loop.Stop();
   EXPECT_EQ(seen, (std::vector<int>{1, 3}));
+}
+
+TEST(EventLoopTest, WhatIsPostedForSoonRunsThoughNothingElseWakesTheLoop) {
+  for (const bool has_poller : {false, true}) {
+    EventLoop loop("test");
+    if (has_poller) {
+      ASSERT_TRUE(loop.poller().ok());
+    }
+    for (int i = 0; i < 20; ++i) {
+      std::promise<void> done;
+      loop.PostSoon([&done] { done.set_value(); });
+      ASSERT_EQ(done.get_future().wait_for(milliseconds(5000)), std::future_status::ready);
+    }
+  }
+}
+
+// Whether a task that is posted for soon is left in the queue of the loop, which is about to sleep, or sleeps.
+bool IsLeft(EventLoop& loop) {
+  std::promise<void> soon, posted;
+  std::future<void> has_run = soon.get_future();
+  loop.PostSoon([&] { soon.set_value(); }, milliseconds(3'600'000));
+  const bool is_left = has_run.wait_for(milliseconds(300)) == std::future_status::timeout;
+  loop.Post([&] {
+    EXPECT_EQ(has_run.wait_for(milliseconds(0)), std::future_status::ready) << "out of order";
+    posted.set_value();
+  });
+  posted.get_future().wait();
+  return is_left;
+}
+
+TEST(EventLoopTest, WhatIsPostedForSoonWakesNoLoopThatSleeps) {
+  EventLoop loop("test");
+  ASSERT_TRUE(loop.poller().ok());
+  bool is_left = false;
+  for (int i = 0; i < 10 && !is_left; ++i) is_left = IsLeft(loop);
+  EXPECT_TRUE(is_left);
+}
+
+TEST(EventLoopTest, TheEarliestOfWhatIsPostedForSoonSaysWhenTheLoopWakes) {
+  EventLoop loop("test");
+  ASSERT_TRUE(loop.poller().ok());
+  for (int i = 0; i < 20; ++i) {
+    std::promise<void> late;
+    loop.PostSoon([&late] { late.set_value(); }, milliseconds(3'600'000));
+    loop.PostSoon([] {});
+    ASSERT_EQ(late.get_future().wait_for(milliseconds(5000)), std::future_status::ready);
+  }
+}
+
+TEST(EventLoopTest, TasksPostedForSoonKeepTheOrderOfThePosts) {
+  EventLoop loop("test");
+  ASSERT_TRUE(loop.poller().ok());
+  std::vector<int> seen;
+  std::promise<void> done;
+  for (int i = 0; i < 1000; ++i) {
+    const auto task = [&seen, i] { seen.push_back(i); };
+    i % 3 == 0 ? loop.Post(task) : loop.PostSoon(task);
+  }
+  loop.PostSoon([&done] { done.set_value(); });
+  ASSERT_EQ(done.get_future().wait_for(milliseconds(5000)), std::future_status::ready);
+  ASSERT_EQ(seen.size(), 1000u);
+  for (int i = 0; i < 1000; ++i) EXPECT_EQ(seen[i], i);
+}
+
+TEST(EventLoopTest, StopRunsWhatWasPostedForSoon) {
+  bool has_run = false;
+  EventLoop loop("test");
+  ASSERT_TRUE(loop.poller().ok());
+  loop.PostSoon([&has_run] { has_run = true; });
+  loop.Stop();
+  EXPECT_TRUE(has_run);
 }
 
 TEST(EventLoopTest, RoundEndRunsAfterTheTasks) {

@@ -14,6 +14,7 @@
 #include "gangway/base/trace.h"
 #include "gangway/wire/callback_limits.h"
 #include "gangway/wire/failure.h"
+#include "gangway/worker/service/launch/late_ends.h"
 #include "gangway/worker/service/transfer/copy_task.h"
 #include "gangway/worker/service/transfer/fetch_task.h"
 #include "gangway/worker/service/transfer/upload_task.h"
@@ -166,9 +167,12 @@ void WorkerService::OpenDevices(const wire::OpenDevices& open) {
   environment->identity = options_.identity;
   environment->devices = devices_;
   environment->device_ids = {open.devices().begin(), open.devices().end()};
-  environment->ended = [this, loop = loop_](NodeEnded event) {
+  auto late = std::make_shared<LateEnds>();
+  environment->ended = [this, loop = loop_, late = std::move(late)](NodeEnded event, bool hurries) {
     if (loop->IsLoopThread() && stepping_) return ended_in_step_.push_back(std::move(event));
-    loop->Post([this, event = std::move(event)]() mutable { Step(std::move(event)); });
+    const bool wakes = late->Wakes(event.ordinal, hurries);
+    auto step = [this, event = std::move(event)]() mutable { Step(std::move(event)); };
+    wakes ? loop->Post(std::move(step)) : loop->PostSoon(std::move(step));
   };
   environment->member_failed = [this, loop = loop_](MemberFailed event) {
     loop->Post([this, event = std::move(event)]() mutable { Step(std::move(event)); });

@@ -1,7 +1,6 @@
 // Implementation of device_thread.h.
 #include "gangway/worker/service/device/device_thread.h"
 
-#include <cstddef>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -56,6 +55,11 @@ void DeviceThread::Recheck() {
     if (at_gate_.empty()) return;
   }
   Wake();
+}
+
+size_t DeviceThread::backlog() const {
+  MutexLock lock(mutex_);
+  return queue_.size() + at_gate_.size() + static_cast<size_t>(executes_->count());
 }
 
 bool DeviceThread::Borrow() {

@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -71,6 +72,8 @@ class DeviceThread {
   void GiveBack() GANGWAY_EXCLUDES(mutex_);
 
   const std::shared_ptr<InFlight>& executes() const { return executes_; }
+  // Tasks that have not begun, and executes in flight. Thread-safe.
+  size_t backlog() const GANGWAY_EXCLUDES(mutex_);
 
   // Bracket a call of the device runtime, on the thread itself or one that has borrowed the device. A StuckWatch that
   // polls call() detects a call that does not return.
@@ -116,7 +119,7 @@ class DeviceThread {
   const std::shared_ptr<InFlight> executes_;
   std::atomic<uint64_t> calls_{0};
   std::atomic<Ordinal> call_gang_{Ordinal()};
-  Mutex mutex_;
+  mutable Mutex mutex_;
   CondVar changed_;
   std::deque<Task> queue_ GANGWAY_GUARDED_BY(mutex_);
   std::deque<Task> at_gate_ GANGWAY_GUARDED_BY(mutex_);      // posted before those of queue_

@@ -105,6 +105,25 @@ TEST(DevicesOnAPool, RunTheirOwnTasksInOrderAndOneAtATime_GS_1) {
   }
 }
 
+TEST_F(DeviceThreadTest, ItsBacklogIsWhatHasNotBegunAndWhatIsInFlight) {
+  std::promise<void> goes_on, has_begun;
+  thread_.Post({.run = [&](const absl::Status&) {
+    has_begun.set_value();
+    goes_on.get_future().wait();
+  }});
+  has_begun.get_future().wait();
+  EXPECT_EQ(thread_.backlog(), 0u);
+  Post("gang 1", Turn::kGang);
+  Post("gang 2", Turn::kGang);
+  EXPECT_EQ(thread_.backlog(), 2u);
+  ASSERT_TRUE(thread_.executes()->Begin(Clock::now()));
+  EXPECT_EQ(thread_.backlog(), 3u);
+  thread_.executes()->End();
+  goes_on.set_value();
+  EXPECT_THAT(Ran(), ElementsAre("gang 1", "gang 2"));
+  EXPECT_EQ(thread_.backlog(), 0u);
+}
+
 TEST_F(DeviceThreadTest, OneGangWithCollectivesIsInTheDeviceAtATime) {
   Post("alone 1", Turn::kGangAlone);
   Post("alone 2", Turn::kGangAlone);

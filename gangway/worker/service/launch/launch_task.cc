@@ -24,6 +24,9 @@ constexpr size_t kPartsPerPosition = 2;
 // Of an argument that is copied so that its program does not run on the device's thread: programs that would do so are
 // small.
 constexpr size_t kLateBytesMax = size_t{1} << 20;
+// Tasks on each device, behind a gang whose end is not told at once: as long as they take, the device needs no other
+// work, and whoever waits for the end has sent work since.
+constexpr size_t kBacklogMin = 4;
 // Of one run of a gang with collectives. Zeros may keep a loop of the program from ending.
 constexpr int kFailedCallsMax = 1000;
 // For the memory of a gang's other workers, which they send when they learn of its program.
@@ -89,6 +92,12 @@ void LaunchTask::Enqueue() {
          .gang = ordinal(),
          .follows = follows});
   }
+}
+
+bool LaunchTask::HasWorkBehind() const {
+  return std::ranges::all_of(positions_, [this](const Position& position) {
+    return environment().devices[position.device]->backlog() >= kBacklogMin;
+  });
 }
 
 Ordinal LaunchTask::NoteFollows(const Position& position) const {

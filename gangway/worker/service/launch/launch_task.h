@@ -116,6 +116,7 @@ class LaunchTask final : public NodeTask, public WatchedGang, public RunningGang
   void OnEnded() override {
     if (has_own_collectives()) environment().running->Remove(ordinal());
   }
+  bool HasWorkBehind() const override;
   bool calls_host() const { return executable_->host_caller() != SessionId(); }
   bool IsLate() const { return calls_host() && executable_->waits_in_runtime(); }
   absl::Status Unwanted() const;  // the node's failure, else OK

@@ -82,7 +82,8 @@ void NodeTask::EndPart() {
     ended.unsent_shards = unsent_;
   }
   OnEnded();
-  environment_->ended(std::move(ended));
+  const bool hurries = ended.failure || !HasWorkBehind();
+  environment_->ended(std::move(ended), hurries);
 }
 
 }  // namespace gangway::worker

@@ -39,8 +39,8 @@ struct TaskEnvironment {
   Identity identity;
   std::vector<std::shared_ptr<DeviceThread>> devices;
   std::vector<DeviceId> device_ids;  // by local index
-  // On any thread.
-  std::function<void(NodeEnded)> ended;
+  // On any thread. `hurries`: as in LateEnds.
+  std::function<void(NodeEnded, bool hurries)> ended;
   std::function<void(MemberFailed)> member_failed;
   std::shared_ptr<InFlight> callbacks;  // counts those that the runtime still owes
   std::shared_ptr<ArrivalOrder>
@@ -144,6 +144,8 @@ class NodeTask : public std::enable_shared_from_this<NodeTask> {
   void EndPart() GANGWAY_EXCLUDES(mutex_);
   // The last part has ended; NodeEnded follows.
   virtual void OnEnded() {}
+  // Then: whether its devices have enough to do while the scheduler does not know of this end.
+  virtual bool HasWorkBehind() const { return false; }
 
   // Puts a result of this node into `slot`. The part that made it ends when the slot is filled and
   // the buffer is ready or has failed.

@@ -42,7 +42,7 @@ TEST(NodeTaskTest, WhatIsDonatedAtOnceWasMadeAllTheSame) {
   auto ledger = std::make_shared<store::Ledger>(2);
   std::vector<NodeEnded> ended;
   auto environment = std::make_shared<TaskEnvironment>();
-  environment->ended = [&ended](NodeEnded node) { ended.push_back(std::move(node)); };
+  environment->ended = [&ended](NodeEnded node, bool) { ended.push_back(std::move(node)); };
   environment->callbacks = std::make_shared<InFlight>();
   std::vector<std::shared_ptr<store::Slot>> slots;
   int taken = 0;
@@ -67,6 +67,33 @@ TEST(NodeTaskTest, WhatIsDonatedAtOnceWasMadeAllTheSame) {
   EXPECT_FALSE(ended[0].failure) << ended[0].failure->DebugString();
   for (const auto& thread : environment->devices)
     EXPECT_TRUE(thread->Stop(Clock::now() + std::chrono::seconds(5)));
+}
+
+class Ender final : public NodeTask {
+ public:
+  Ender(std::shared_ptr<const TaskEnvironment> environment, bool has_work_behind)
+      : NodeTask(std::move(environment), Ordinal(7), wire::LabelOf("ender"), 1),
+        has_work_behind_(has_work_behind) {}
+  void Enqueue() override { EndPart(); }
+  void Fail() {
+    Note(absl::InternalError("it broke"), 0);
+    EndPart();
+  }
+
+ private:
+  bool HasWorkBehind() const override { return has_work_behind_; }
+
+  const bool has_work_behind_;
+};
+
+TEST(NodeTaskTest, AnEndHurriesUnlessItIsGoodAndThereIsWorkBehindIt) {
+  std::vector<bool> hurried;
+  auto environment = std::make_shared<TaskEnvironment>();
+  environment->ended = [&hurried](const NodeEnded&, bool hurries) { hurried.push_back(hurries); };
+  std::make_shared<Ender>(environment, false)->Enqueue();
+  std::make_shared<Ender>(environment, true)->Enqueue();
+  std::make_shared<Ender>(environment, true)->Fail();
+  EXPECT_EQ(hurried, (std::vector<bool>{true, false, true}));
 }
 
 }  // namespace
