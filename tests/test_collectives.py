@@ -269,6 +269,41 @@ def test_an_upload_that_a_collective_reads_moves_to_the_heap(new_cluster: NewClu
             assert len(read) == 1 and min(read.values()) >= 2 << 10, (worker["name"], read)
 
 
+BURST = """
+row = NamedSharding(Mesh(devices, ("x",)), P("x"))
+part = lambda v: jax.lax.psum(v, "x") * 0.5
+step = jax.jit(jax.shard_map(part, mesh=row.mesh, in_specs=P("x"), out_specs=P("x"), check_vma=False))
+def burst(calls):
+    v = jax.device_put(np.ones(2, np.float32), row)
+    for _ in range(calls):
+        v = step(v)
+    return float(v.sum())
+result = burst(10)
+"""
+CALLS = 400
+
+
+def writes_of(pid: int) -> int:
+    """Of threads that wake another one. Messages are sent by another system call."""
+    found = pathlib.Path(f"/proc/{pid}/io").read_text(encoding="utf-8")
+    return int(found.split("syscw:")[1].split()[0])
+
+
+def test_gangs_with_work_behind_them_do_not_wake_their_workers_one_by_one(
+    new_cluster: NewCluster,
+) -> None:
+    running = new_cluster(1, 2, 1).start()
+    setup = SETUP.replace("devices.reshape(2, 4)", "devices.reshape(2, 1)")
+    with Console(running, door="pjrt") as client:
+        client.do(f"exec({setup!r}, globals())")
+        assert client.do(f"exec({BURST!r}, globals())", timeout_s=60) == 2.0
+        workers = running.workers()
+        before = [writes_of(worker["pid"]) for worker in workers]
+        assert client.do(f"result = burst({CALLS})") == 2.0
+        for worker, written in zip(workers, before, strict=True):
+            assert writes_of(worker["pid"]) - written < CALLS / 2, worker["name"]
+
+
 def one_fault(running: Cluster, client: Console, rng: random.Random, round_: int) -> None:
     stops = rng.random() < 0.2
     client.do(f"v = run({rng.choice([1, 5, 100])}); w = large(wide())")
