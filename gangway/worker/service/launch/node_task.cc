@@ -43,6 +43,11 @@ std::optional<wire::Failure> NodeTask::failure() const {
   return failure_;
 }
 
+absl::Status NodeTask::Unwanted() const {
+  const std::optional<wire::Failure> failed = failure();
+  return failed ? wire::ToStatus(*failed) : absl::OkStatus();
+}
+
 void NodeTask::NoteUnsent(uint32_t shard) {
   MutexLock lock(mutex_);
   unsent_.push_back(shard);

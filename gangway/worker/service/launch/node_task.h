@@ -109,6 +109,12 @@ class NodeTask : public std::enable_shared_from_this<NodeTask> {
   // False: nothing was done.
   [[nodiscard]] virtual bool RunHere(ShortLaunches& /*launches*/) { return false; }
 
+  // For what takes part in the node's work. Keeps the first failure. `device`: where `error` occurred. Any thread.
+  void Note(const absl::Status& error, int device) GANGWAY_EXCLUDES(mutex_);
+  std::optional<wire::Failure> failure() const GANGWAY_EXCLUDES(mutex_);
+  // Why nothing that the node makes is wanted any more: its failure. OK: it has none.
+  absl::Status Unwanted() const GANGWAY_EXCLUDES(mutex_);
+
  protected:
   const TaskEnvironment& environment() const { return *environment_; }
   const std::shared_ptr<const TaskEnvironment>& environment_ptr() const { return environment_; }
@@ -133,9 +139,6 @@ class NodeTask : public std::enable_shared_from_this<NodeTask> {
   // is kept as it is.
   wire::Failure Describe(const absl::Status& error, int device) const;
 
-  // Keeps the first failure. `device`: where `error` occurred.
-  void Note(const absl::Status& error, int device) GANGWAY_EXCLUDES(mutex_);
-  std::optional<wire::Failure> failure() const GANGWAY_EXCLUDES(mutex_);
   void NoteUnsent(uint32_t shard) GANGWAY_EXCLUDES(mutex_);
 
   // Of all these devices, or of none (DeviceThread::Borrow).
