@@ -2,12 +2,9 @@
 #include "gangway/transport/local/connection.h"
 
 #include <sys/epoll.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <climits>
 #include <cstring>
 #include <span>
 #include <utility>
@@ -15,6 +12,9 @@
 #include "absl/strings/str_cat.h"
 
 #include "gangway/base/clock.h"
+#include "gangway/base/executor.h"
+#include "gangway/base/poller.h"
+#include "gangway/base/status.h"
 #include "gangway/transport/batch.pb.h"
 #include "gangway/transport/traffic.h"
 
@@ -23,25 +23,7 @@ namespace {
 
 constexpr size_t kPendingBytesMax = 64 << 20;  // read and not yet taken by the receiver
 constexpr size_t kTurnBytes = 4 << 20;         // read or written for one link before other links
-constexpr std::chrono::seconds kBeat{15};
-constexpr int kSilentBeatsMax = 4;
-constexpr int kGreetingBeatsMax = 2;
-
-constexpr uint32_t kReads = EPOLLIN | EPOLLRDHUP | EPOLLET;
 constexpr uint32_t kPeerLeft = EPOLLRDHUP | EPOLLHUP | EPOLLERR;
-
-// Of the IoThread.
-uint32_t Interest(bool blocked, bool reads) {
-  uint32_t interest = EPOLLET;
-  if (reads) interest |= kReads;
-  if (blocked) interest |= EPOLLOUT;
-  return interest;
-}
-
-// Whole seconds: the IoThread, which ticks all links whenever one of them is due, wakes for many of them at once.
-Clock::time_point NextBeat(Clock::time_point now) {
-  return std::chrono::floor<std::chrono::seconds>(now + kBeat);
-}
 
 }  // namespace
 
@@ -58,22 +40,22 @@ Connection::Connection(std::shared_ptr<ConnectionSet> set, IoThread* io, FileDes
                        LinkOptions options, size_t message_bytes_max, std::string peer_address)
     : set_(std::move(set)),
       io_(io),
-      id_(io->NextId()),
       options_(options),
       message_bytes_max_(message_bytes_max),
       peer_{.address = std::move(peer_address), .authenticated = false},
-      next_beat_(NextBeat(Clock::now())),
+      beats_(Clock::now()),
       reader_(message_bytes_max),
-      socket_(std::move(socket)) {}
+      socket_(std::move(socket)),
+      queue_(options, trace_link_),
+      watches_(io, socket_.get()) {}
 
 void Connection::Serve(std::function<void(const std::shared_ptr<Connection>&)> on_greeted) {
   on_greeted_ = std::move(on_greeted);
-  io_->TickAt(next_beat_);
+  io_->TickAt(beats_.next());
   absl::Status status;
   {
     MutexLock lock(mutex_);
-    served_ = true;
-    status = io_->Watch(id_, socket_.get(), Interest(blocked_, true), shared_from_this());
+    status = watches_.Begin(shared_from_this());
     if (status.ok() && !on_greeted_) MoveReadsLocked();
   }
   if (!status.ok()) LetGo(status);
@@ -90,39 +72,17 @@ void Connection::Start(LinkEvents events) {
   if (auto* loop = dynamic_cast<EventLoop*>(events.executor)) {
     auto poller = loop->poller();
     MutexLock lock(mutex_);
-    if (poller.ok()) read_by_ = *std::move(poller);  // else the IoThread reads
+    if (poller.ok()) watches_.SetLoop(*std::move(poller));  // else the IoThread reads
   }
   events_->Start(std::move(events));
 }
 
-void Connection::WatchWritesLocked() {
-  if (served_ && !gone_) io_->Change(id_, socket_.get(), Interest(blocked_, read_id_ == 0));
-}
-
-void Connection::WatchReadsLocked() {
-  if (read_id_ == 0) return WatchWritesLocked();
-  read_by_->Change(read_id_, socket_.get(), kReads);
-}
-
-// From here on the loop reads, if there is one.
 void Connection::MoveReadsLocked() {
-  if (read_by_ == nullptr || read_id_ != 0 || closing_ || gone_) return;
-  const uint64_t id = read_by_->NextId();
-  if (!read_by_->Watch(id, socket_.get(), kReads, std::make_shared<ReadEnd>(shared_from_this()))
-           .ok()) {
-    read_by_ = nullptr;  // the IoThread goes on
-    return;
-  }
-  read_id_ = id;
-  WatchWritesLocked();
-}
-
-void Connection::ForgetReadsLocked() {
-  if (const uint64_t id = std::exchange(read_id_, 0)) read_by_->Forget(id, socket_.get());
+  if (life_ == Life::kOpen) watches_.MoveReads(std::make_shared<ReadEnd>(shared_from_this()));
 }
 
 void Connection::CloseSocketLocked() {
-  if (gone_ && !writing_ && !reading_) socket_.Reset();
+  if (life_ == Life::kGone && !writing_ && !reading_) socket_.Reset();
 }
 
 // --- Sending ---
@@ -132,46 +92,30 @@ absl::Status Connection::Send(wire::Frame frame, FrameParts parts) {
   if (bytes > frame_bytes_max()) return TooLarge(peer_, bytes, message_bytes_max_);
   {
     MutexLock lock(mutex_);
-    if (closing_ || broken_) return LinkClosed(peer_, events_->end());
-    const size_t queued = queued_bytes_.load(std::memory_order_relaxed);
-    if (queued >= options_.queue_bytes_max) {
-      above_writable_ = true;
-      return QueueFull(peer_, queued, options_.queue_bytes_max);
-    }
-    Trace(TraceKind::kSend, trace_link_, {}, {}, bytes);
-    CountSent(frame, bytes);
-    outbox_.Append(std::move(frame), parts, bytes);
-    queued_bytes_.store(queued + bytes, std::memory_order_relaxed);
-    if (queued + bytes > options_.writable_bytes()) above_writable_ = true;
-    if (writing_ || blocked_ || LeaveToRoundEndLocked()) return absl::OkStatus();
+    if (life_ == Life::kClosing || broken_) return LinkClosed(peer_, events_->end());
+    GANGWAY_RETURN_IF_ERROR(queue_.Append(std::move(frame), parts, bytes, peer_));
+    if (writing_ || watches_.awaits_room() || LeaveToRoundEndLocked()) return absl::OkStatus();
     writing_ = true;
   }
   Write();
   return absl::OkStatus();
 }
 
-// A single frame is not delayed, and many cost two writes and two wakes of the peer. Other threads
-// do not wait for the loop: their writes include the frames that wait.
+// Other threads do not wait for the loop: their writes include the frames that wait.
 bool Connection::LeaveToRoundEndLocked() {
   EventLoop* loop = EventLoop::Current();
   if (loop == nullptr) return false;
-  const Round now(loop, loop->round());
-  if (sent_in_ != now) {
-    sent_in_ = now;
-    return false;
-  }
-  if (flushed_after_ != now) {
-    flushed_after_ = now;
+  const RoundSends::When when = rounds_.Note(loop, loop->round());
+  if (when == RoundSends::When::kAskForRoundEnd)
     loop->AtRoundEnd([self = shared_from_this()] { self->Flush(); });
-  }
-  return true;
+  return when != RoundSends::When::kNow;
 }
 
 void Connection::Flush() {
   {
     MutexLock lock(mutex_);
-    flushed_after_ = {};  // a later frame of the round needs another Flush
-    if (writing_ || blocked_ || broken_ || outbox_.empty()) return;
+    rounds_.NoteRoundEnd();
+    if (writing_ || watches_.awaits_room() || broken_ || queue_.empty()) return;
     writing_ = true;
   }
   Write();
@@ -182,17 +126,12 @@ void Connection::Flush() {
 void Connection::Write() {
   size_t turn_bytes = 0;
   while (true) {
-    if (outgoing_.first == outgoing_.left.size() && NextOutgoing() == Turn::kOver) return;
+    if (outgoing_.is_written() && NextOutgoing() == Turn::kOver) return;
     if (turn_bytes >= kTurnBytes) return StopWriting(/*wait_for_room=*/true);
-    msghdr message{};
-    message.msg_iov = outgoing_.left.data() + outgoing_.first;
-    message.msg_iovlen = std::min<size_t>(outgoing_.left.size() - outgoing_.first, IOV_MAX);
-    const ssize_t sent = sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent < 0 && errno == EINTR) continue;
-    if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return StopWriting(true);
-    if (sent < 0) return OnWriteError(errno);
-    turn_bytes += static_cast<size_t>(sent);
-    Sent(static_cast<size_t>(sent));
+    const OutgoingMessage::Written written = outgoing_.WriteTo(socket_.get());
+    if (written.error == EAGAIN) return StopWriting(/*wait_for_room=*/true);
+    if (written.error != 0) return OnWriteError(written.error);
+    turn_bytes += written.bytes;
   }
 }
 
@@ -202,61 +141,28 @@ Connection::Turn Connection::NextOutgoing() {
   Outbox::Message next;
   {
     MutexLock lock(mutex_);
-    if (!broken_) {
-      const size_t written = std::exchange(outgoing_.message.bytes, 0);
-      const size_t queued = queued_bytes_.load(std::memory_order_relaxed) - written;
-      queued_bytes_.store(queued, std::memory_order_relaxed);
-      writable = above_writable_ && queued <= options_.writable_bytes();
-      if (writable) above_writable_ = false;
-    }
-    over = broken_ || outbox_.empty();
+    if (!broken_) writable = queue_.NoteWritten();
+    over = broken_ || queue_.empty();
     if (over) {
       writing_ = false;
-      if (closing_) ShutdownLocked();
+      if (life_ == Life::kClosing) ShutdownLocked();
       CloseSocketLocked();
     } else {
-      next = outbox_.Take();
+      next = queue_.Take();
     }
   }
   if (writable) events_->PushWritable();
   if (over) return Turn::kOver;
-  PrepareOutgoing(std::move(next));
+  outgoing_.Set(std::move(next));
+  beats_.NoteSent();
   return Turn::kGoOn;
-}
-
-void Connection::PrepareOutgoing(Outbox::Message message) {
-  outgoing_.message = std::move(message);
-  outgoing_.left.clear();
-  outgoing_.first = 0;
-  size_t bytes = 0;
-  outgoing_.left.push_back({outgoing_.header.data(), outgoing_.header.size()});
-  for (const Outbox::Piece& piece : outgoing_.message.pieces) {
-    const std::string_view view = piece.bytes();
-    outgoing_.left.push_back({const_cast<char*>(view.data()), view.size()});  // sendmsg reads it
-    bytes += view.size();
-  }
-  outgoing_.header = MessageHeader(bytes);
-  sent_.store(true, std::memory_order_relaxed);
-}
-
-void Connection::Sent(size_t bytes) {
-  while (bytes > 0) {
-    iovec& front = outgoing_.left[outgoing_.first];
-    const size_t taken = std::min(bytes, front.iov_len);
-    front.iov_base = static_cast<char*>(front.iov_base) + taken;
-    front.iov_len -= taken;
-    bytes -= taken;
-    if (front.iov_len == 0) ++outgoing_.first;
-  }
 }
 
 void Connection::StopWriting(bool wait_for_room) {
   MutexLock lock(mutex_);
   writing_ = false;
   CloseSocketLocked();
-  if (gone_ || !wait_for_room) return;
-  blocked_ = true;
-  WatchWritesLocked();
+  if (life_ != Life::kGone && wait_for_room) watches_.AwaitRoom();
 }
 
 // The reading side reports why the link ends: the peer may have sent a reason before it left.
@@ -274,10 +180,9 @@ void Connection::OnWriteError(int error) {
 void Connection::ResumeWriting() {
   {
     MutexLock lock(mutex_);
-    if (!blocked_ || gone_) return;
-    blocked_ = false;
+    if (!watches_.awaits_room() || life_ == Life::kGone) return;
     writing_ = true;
-    WatchWritesLocked();
+    watches_.StopAwaitingRoom();
   }
   Write();
 }
@@ -289,8 +194,8 @@ void Connection::OnReady(uint32_t epoll_events) {
   bool let_go, reads;
   {
     MutexLock lock(mutex_);
-    let_go = closing_ && (epoll_events & (EPOLLHUP | EPOLLERR)) != 0;
-    reads = read_id_ == 0 && !closing_ && !gone_;
+    let_go = life_ == Life::kClosing && (epoll_events & (EPOLLHUP | EPOLLERR)) != 0;
+    reads = life_ == Life::kOpen && !watches_.loop_reads();
   }
   if (let_go)
     return LetGo(absl::CancelledError("closed"));  // the owner was told, or wants no event
@@ -301,18 +206,18 @@ void Connection::OnReady(uint32_t epoll_events) {
   MutexLock lock(mutex_);
   MoveReadsLocked();
   // What came with the greeting has not been read.
-  if (read_id_ == 0 && !closing_) WatchReadsLocked();
+  if (life_ != Life::kClosing && !watches_.loop_reads()) watches_.WatchReadsAgain();
 }
 
 bool Connection::may_read() const {
   MutexLock lock(mutex_);
-  return !paused_ && !closing_ && !gone_;
+  return !paused_ && life_ == Life::kOpen;
 }
 
 void Connection::Read(uint32_t epoll_events) {
   {
     MutexLock lock(mutex_);
-    if (gone_ || reading_) return;
+    if (life_ == Life::kGone || reading_) return;
     reading_ = true;
   }
   ReadTurn((epoll_events & kPeerLeft) != 0);
@@ -326,7 +231,7 @@ void Connection::ReadTurn(bool up_to_the_end) {
   while (may_read()) {
     if (turn_bytes >= kTurnBytes) {
       MutexLock lock(mutex_);
-      return WatchReadsLocked();  // Read runs again, after other links
+      return watches_.WatchReadsAgain();  // Read runs again, after other links
     }
     if (ReadOnce(up_to_the_end, &turn_bytes) == Turn::kOver) return;
   }
@@ -334,9 +239,8 @@ void Connection::ReadTurn(bool up_to_the_end) {
 
 Connection::Turn Connection::ReadOnce(bool up_to_the_end, size_t* turn_bytes) {
   char greeting[kGreeting.size()];
-  std::span<char> space = on_greeted_
-                              ? std::span<char>(greeting, kGreeting.size() - greeting_.size())
-                              : reader_.Space();
+  std::span<char> space =
+      on_greeted_ ? std::span<char>(greeting, greeting_.left()) : reader_.Space();
   const ssize_t count = recv(socket_.get(), space.data(), space.size(), MSG_DONTWAIT);
   if (count < 0 && errno == EINTR) return Turn::kGoOn;
   if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return Turn::kOver;
@@ -344,7 +248,7 @@ Connection::Turn Connection::ReadOnce(bool up_to_the_end, size_t* turn_bytes) {
     Lose(count == 0 ? "the peer closed it without a reason" : std::strerror(errno));
     return Turn::kOver;
   }
-  received_.store(true, std::memory_order_relaxed);
+  beats_.NoteReceived();
   *turn_bytes += static_cast<size_t>(count);
   if (on_greeted_) return OnGreeting({greeting, static_cast<size_t>(count)});
   const absl::Status status =
@@ -361,12 +265,12 @@ Connection::Turn Connection::ReadOnce(bool up_to_the_end, size_t* turn_bytes) {
 }
 
 Connection::Turn Connection::OnGreeting(std::string_view bytes) {
-  greeting_.append(bytes);
-  if (greeting_ != kGreeting.substr(0, greeting_.size())) {
+  const IncomingGreeting::State state = greeting_.Take(bytes);
+  if (state == IncomingGreeting::State::kIncomplete) return Turn::kGoOn;
+  if (state == IncomingGreeting::State::kOther) {
     Lose("the peer does not speak this protocol");
     return Turn::kOver;
   }
-  if (greeting_.size() < kGreeting.size()) return Turn::kGoOn;
   const ssize_t sent =
       send(socket_.get(), kGreeting.data(), kGreeting.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   if (sent != static_cast<ssize_t>(kGreeting.size())) {
@@ -380,7 +284,7 @@ Connection::Turn Connection::OnGreeting(std::string_view bytes) {
 void Connection::OnMessage(std::string_view message) {
   {
     MutexLock lock(mutex_);
-    if (closing_ || gone_) return;
+    if (life_ != Life::kOpen) return;
   }
   if (message.empty()) return;  // a beat
   Trace(TraceKind::kReceive, trace_link_, {}, {}, message.size());
@@ -403,8 +307,7 @@ void Connection::OnMessage(std::string_view message) {
 
 void Connection::ResumeReading() {
   MutexLock lock(mutex_);
-  if (!std::exchange(paused_, false) || gone_) return;
-  WatchReadsLocked();
+  if (std::exchange(paused_, false) && life_ != Life::kGone) watches_.WatchReadsAgain();
 }
 
 // --- Ending ---
@@ -419,15 +322,15 @@ void Connection::End(const absl::Status& status) { BeginClose(status, Tell::kOwn
 void Connection::BeginClose(const absl::Status& reason, Tell tell) {
   {
     MutexLock lock(mutex_);
-    if (closing_ || gone_) return;
-    closing_ = true;
-    ForgetReadsLocked();
+    if (life_ != Life::kOpen) return;
+    life_ = Life::kClosing;
+    watches_.ForgetReads();
     if (tell == Tell::kOwner) events_->Finish(reason);
     close_due_ = Clock::now() + kCloseLimit;
     io_->TickAt(close_due_);
     if (broken_) return ShutdownLocked();
-    outbox_.AppendClose(reason.ok() ? "closed by the peer" : std::string(reason.message()));
-    if (writing_ || blocked_) return;
+    queue_.AppendClose(reason);
+    if (writing_ || watches_.awaits_room()) return;
     writing_ = true;
   }
   Write();
@@ -435,23 +338,22 @@ void Connection::BeginClose(const absl::Status& reason, Tell tell) {
 
 void Connection::Cancel() {
   MutexLock lock(mutex_);
-  if (gone_) return;
-  closing_ = true;
-  ForgetReadsLocked();
+  if (life_ == Life::kGone) return;
+  life_ = Life::kClosing;
+  watches_.ForgetReads();
   BreakLocked();
   ShutdownLocked();
 }
 
 void Connection::ShutdownLocked() {
-  if (gone_) return;
+  if (life_ == Life::kGone) return;
   shutdown(socket_.get(), SHUT_RDWR);
-  WatchWritesLocked();
+  watches_.WatchAgain();
 }
 
 void Connection::BreakLocked() {
   broken_ = true;
-  outbox_.Clear();
-  queued_bytes_.store(0, std::memory_order_relaxed);
+  queue_.Clear();
 }
 
 void Connection::Lose(std::string_view why) {
@@ -469,10 +371,9 @@ void Connection::Lose(std::string_view why) {
 void Connection::LetGo(const absl::Status& end) {
   {
     MutexLock lock(mutex_);
-    if (std::exchange(gone_, true)) return;
+    if (std::exchange(life_, Life::kGone) == Life::kGone) return;
     BreakLocked();
-    ForgetReadsLocked();
-    io_->Forget(id_, socket_.get());
+    watches_.End();
     shutdown(socket_.get(), SHUT_RDWR);
     CloseSocketLocked();
     events_->Finish(end);
@@ -482,44 +383,41 @@ void Connection::LetGo(const absl::Status& end) {
 
 // --- Time ---
 
-// The loop that reads has not come to it yet, so the peer is not silent.
-bool Connection::HasUnreadLocked() const {
-  int bytes = 0;
-  return read_id_ != 0 && ioctl(socket_.get(), FIONREAD, &bytes) == 0 && bytes > 0;
-}
-
 Clock::time_point Connection::OnTick(Clock::time_point now) {
-  bool late, paused;
+  using Due = Beats::Due;
+  bool late;
+  auto reading = Beats::Reading::kGoesOn;
   {
     MutexLock lock(mutex_);
-    late = closing_ && now >= close_due_;
-    if (closing_ && !late) return close_due_;
-    if (!late && now < next_beat_) return next_beat_;
-    paused = paused_ || HasUnreadLocked();
+    late = life_ == Life::kClosing && now >= close_due_;
+    if (life_ == Life::kClosing && !late) return close_due_;
+    if (!late && now < beats_.next()) return beats_.next();
+    // What the loop that reads has not come to yet is no silence of the peer either.
+    if (paused_ || watches_.HasUnread()) reading = Beats::Reading::kRests;
   }
   if (late) {
     LetGo(absl::CancelledError("closed"));
     return Clock::time_point::max();
   }
-  next_beat_ = NextBeat(now);
-  silent_beats_ =
-      received_.exchange(false, std::memory_order_relaxed) || paused ? 0 : silent_beats_ + 1;
-  if (silent_beats_ >= (on_greeted_ ? kGreetingBeatsMax : kSilentBeatsMax)) {
+  const Due due =
+      beats_.Look(now, on_greeted_ ? Beats::Peer::kGreets : Beats::Peer::kGreeted, reading);
+  if (due == Due::kPeerIsLost) {
     Lose("the peer was silent for a minute (30 s before its greeting)");
-  } else if (!on_greeted_ && !sent_.exchange(false, std::memory_order_relaxed)) {
+  } else if (due == Due::kBeat) {
     Beat();
   }
-  return next_beat_;
+  return beats_.next();
 }
 
 // Sends an empty message.
 void Connection::Beat() {
   {
     MutexLock lock(mutex_);
-    if (writing_ || blocked_ || broken_ || closing_) return;
+    if (writing_ || watches_.awaits_room() || broken_ || life_ == Life::kClosing) return;
     writing_ = true;
   }
-  PrepareOutgoing({});
+  outgoing_.Set({});
+  beats_.NoteSent();
   Write();
 }
 

@@ -6,19 +6,14 @@
 //
 // Threading: Send, Close, End and Cancel from any thread, never blocking. OnReady and OnTick on the IoThread, which
 // greets, writes what is left over, and ends the connection; ReadEnd::OnReady on the loop. Both report each change once
-// (edge-triggered epoll), and again after WatchWritesLocked and WatchReadsLocked. The LinkSet keeps the Connection and
-// its socket until it has ended; handles then point to an inert object. A loop may end before its links do: the bytes
-// that arrive stay in the socket. Failure: an end without a Close from the peer is UNAVAILABLE, bytes that are not a
-// Batch are INVALID_ARGUMENT. A peer that is silent for a minute while this end reads is lost, so an end that can write
-// sends a message at least every 30 s.
+// (edge-triggered epoll), and again when its SocketWatches are told so. The LinkSet keeps the Connection and its socket
+// until it has ended; handles then point to an inert object. A loop may end before its links do: the bytes that arrive
+// stay in the socket. Failure: an end without a Close from the peer is UNAVAILABLE, bytes that are not a Batch are
+// INVALID_ARGUMENT. A peer that is silent for a minute while this end reads is lost, so an end that can write sends a
+// message at least every 30 s (beats.h).
 #ifndef GANGWAY_TRANSPORT_LOCAL_CONNECTION_H_
 #define GANGWAY_TRANSPORT_LOCAL_CONNECTION_H_
 
-#include <sys/uio.h>
-
-#include <array>
-#include <atomic>
-#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -29,22 +24,22 @@
 #include "absl/status/status.h"
 
 #include "gangway/base/clock.h"
-#include "gangway/base/executor.h"
 #include "gangway/base/file_descriptor.h"
 #include "gangway/base/mutex.h"
-#include "gangway/base/poller.h"
 #include "gangway/base/trace.h"
 #include "gangway/transport/event_queue.h"
 #include "gangway/transport/link_set.h"
+#include "gangway/transport/local/beats.h"
+#include "gangway/transport/local/greeting.h"
 #include "gangway/transport/local/io_thread.h"
 #include "gangway/transport/local/message_reader.h"
-#include "gangway/transport/outbox.h"
+#include "gangway/transport/local/outgoing_message.h"
+#include "gangway/transport/local/round_sends.h"
+#include "gangway/transport/local/socket_watches.h"
+#include "gangway/transport/send_queue.h"
 #include "gangway/transport/transport.h"
 
 namespace gangway::transport {
-
-// Sent first by both ends. The number is the version of the format that follows.
-inline constexpr std::string_view kGreeting = "gangway\x01";
 
 class Connection;
 using ConnectionSet = LinkSet<Connection>;
@@ -65,7 +60,7 @@ class Connection final : public IoThread::Watched, public std::enable_shared_fro
 
   // One frame: `parts` follow `frame`.
   absl::Status Send(wire::Frame frame, FrameParts parts) GANGWAY_EXCLUDES(mutex_);
-  size_t queued_bytes() const { return queued_bytes_.load(std::memory_order_relaxed); }
+  size_t queued_bytes() const GANGWAY_NO_ANALYSIS { return queue_.bytes(); }
   size_t writable_bytes() const { return options_.writable_bytes(); }
   size_t frame_bytes_max() const { return FrameBytesMax(message_bytes_max_); }
   const Peer& peer() const { return peer_; }
@@ -83,35 +78,25 @@ class Connection final : public IoThread::Watched, public std::enable_shared_fro
  private:
   enum class Tell { kOwner, kNobody };
   enum class Turn { kGoOn, kOver };
-  using Round = std::pair<const EventLoop*, uint64_t>;  // a loop and its round
+  enum class Life {
+    kOpen,
+    kClosing,  // this side closes: input is discarded
+    kGone,     // it has ended
+  };
 
   // What the loop's poller watches.
   class ReadEnd;
-
-  // The message that is being written.
-  struct Outgoing {
-    std::array<char, kMessageHeaderBytes> header;
-    Outbox::Message message;
-    std::vector<iovec> left;  // of header and pieces
-    size_t first = 0;         // of left
-  };
 
   void BeginClose(const absl::Status& reason, Tell tell) GANGWAY_EXCLUDES(mutex_);
   void ShutdownLocked() GANGWAY_REQUIRES(mutex_);
   void BreakLocked() GANGWAY_REQUIRES(mutex_);
   void CloseSocketLocked() GANGWAY_REQUIRES(mutex_);
-  void WatchWritesLocked() GANGWAY_REQUIRES(mutex_);
-  void WatchReadsLocked() GANGWAY_REQUIRES(mutex_);
   void MoveReadsLocked() GANGWAY_REQUIRES(mutex_);
-  void ForgetReadsLocked() GANGWAY_REQUIRES(mutex_);
-  bool HasUnreadLocked() const GANGWAY_REQUIRES(mutex_);
 
   bool LeaveToRoundEndLocked() GANGWAY_REQUIRES(mutex_);
   void Flush() GANGWAY_EXCLUDES(mutex_);
   void Write() GANGWAY_EXCLUDES(mutex_);
   Turn NextOutgoing() GANGWAY_EXCLUDES(mutex_);
-  void PrepareOutgoing(Outbox::Message message);
-  void Sent(size_t bytes);
   void StopWriting(bool wait_for_room) GANGWAY_EXCLUDES(mutex_);
   void OnWriteError(int error) GANGWAY_EXCLUDES(mutex_);
   void ResumeWriting() GANGWAY_EXCLUDES(mutex_);
@@ -128,44 +113,31 @@ class Connection final : public IoThread::Watched, public std::enable_shared_fro
   void LetGo(const absl::Status& end) GANGWAY_EXCLUDES(mutex_);
 
   const std::shared_ptr<ConnectionSet> set_;
-  IoThread* const io_;  // not used once gone_
-  const uint64_t id_;
+  IoThread* const io_;  // not used once kGone
   const LinkOptions options_;
   const size_t message_bytes_max_;
   const Peer peer_;
   const uint32_t trace_link_ = NextTraceLink();
   std::shared_ptr<EventQueue> events_;
-  std::atomic<size_t> queued_bytes_{0};
-  std::atomic<bool> sent_{false};  // since the last beat
-
-  std::atomic<bool> received_{false};  // since the last beat
+  Beats beats_;
 
   // Accessed by the IoThread only; on_greeted_ by the reader, too, once it is empty.
   std::function<void(const std::shared_ptr<Connection>&)> on_greeted_;  // empty: greeted
-  std::string greeting_;
-  int silent_beats_ = 0;
-  Clock::time_point next_beat_;
+  IncomingGreeting greeting_;
 
-  MessageReader reader_;  // accessed only by the thread that has set reading_
-  Outgoing outgoing_;     // accessed only by the thread that has set writing_
+  MessageReader reader_;      // accessed only by the thread that has set reading_
+  OutgoingMessage outgoing_;  // accessed only by the thread that has set writing_
 
   mutable Mutex mutex_;
-  FileDescriptor socket_;  // closed when gone_, not writing_ and not reading_
-  Outbox outbox_ GANGWAY_GUARDED_BY(mutex_);
-  bool served_ GANGWAY_GUARDED_BY(mutex_) = false;
-  // Of the loop that reads; null: the IoThread reads. read_id_ is 0 before that loop begins and after it has ended.
-  std::shared_ptr<Poller> read_by_ GANGWAY_GUARDED_BY(mutex_);
-  uint64_t read_id_ GANGWAY_GUARDED_BY(mutex_) = 0;
+  FileDescriptor socket_;  // closed when kGone, not writing_ and not reading_
+  SendQueue queue_ GANGWAY_GUARDED_BY(mutex_);
+  RoundSends rounds_ GANGWAY_GUARDED_BY(mutex_);
+  SocketWatches watches_ GANGWAY_GUARDED_BY(mutex_);
+  Life life_ GANGWAY_GUARDED_BY(mutex_) = Life::kOpen;
   bool reading_ GANGWAY_GUARDED_BY(mutex_) = false;  // a thread is reading
   bool writing_ GANGWAY_GUARDED_BY(mutex_) = false;  // a thread is writing
-  Round sent_in_ GANGWAY_GUARDED_BY(mutex_);         // the last in which a frame went at once
-  Round flushed_after_ GANGWAY_GUARDED_BY(mutex_);   // the last that ends with a Flush
-  bool blocked_ GANGWAY_GUARDED_BY(mutex_) = false;  // the socket is full
   bool paused_ GANGWAY_GUARDED_BY(mutex_) = false;   // reading is paused
-  bool above_writable_ GANGWAY_GUARDED_BY(mutex_) = false;
-  bool closing_ GANGWAY_GUARDED_BY(mutex_) = false;  // by this side: input is discarded
   bool broken_ GANGWAY_GUARDED_BY(mutex_) = false;   // nothing more can be sent
-  bool gone_ GANGWAY_GUARDED_BY(mutex_) = false;     // it has ended
   absl::Status write_error_ GANGWAY_GUARDED_BY(mutex_);
   Clock::time_point close_due_ GANGWAY_GUARDED_BY(mutex_);
 };

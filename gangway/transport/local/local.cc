@@ -20,6 +20,7 @@
 #include "gangway/base/mutex.h"
 #include "gangway/base/status.h"
 #include "gangway/transport/local/connection.h"
+#include "gangway/transport/local/greeting.h"
 #include "gangway/transport/local/io_thread.h"
 
 namespace gangway::transport {
