@@ -11,6 +11,7 @@
 
 #include "gangway/base/check.h"
 #include "gangway/base/clock.h"
+#include "gangway/base/status.h"
 #include "gangway/transport/batch.pb.h"
 #include "gangway/transport/traffic.h"
 
@@ -38,9 +39,10 @@ grpc::ByteBuffer ToByteBuffer(std::vector<Outbox::Piece> pieces) {
 Stream::Stream(std::shared_ptr<StreamSet> set, grpc::CompletionQueue* queue, LinkOptions options,
                size_t message_bytes_max)
     : set_(std::move(set)),
-      queue_(queue),
+      completions_(queue),
       options_(options),
-      message_bytes_max_(message_bytes_max) {
+      message_bytes_max_(message_bytes_max),
+      queue_(options, trace_link_) {
   for (int i = 0; i < kOperations; ++i) {
     tags_[i].stream = this;
     tags_[i].operation = static_cast<Operation>(i);
@@ -57,7 +59,7 @@ void Stream::Start(LinkEvents events) {
   bool read;
   {
     MutexLock lock(mutex_);
-    started_ = true;
+    if (reading_ == Reading::kNotStarted) reading_ = Reading::kIdle;
     read = TakeReadLocked();
   }
   NameTrace(TraceNameOf::kLink, trace_link_, peer_.address);
@@ -73,17 +75,8 @@ absl::Status Stream::Send(wire::Frame frame, FrameParts parts) {
   Write write;
   {
     MutexLock lock(mutex_);
-    if (closing_ || broken_ || ended_) return LinkClosed(peer_, events_->end());
-    size_t queued = queued_bytes_.load(std::memory_order_relaxed);
-    if (queued >= options_.queue_bytes_max) {
-      above_writable_ = true;
-      return QueueFull(peer_, queued, options_.queue_bytes_max);
-    }
-    Trace(TraceKind::kSend, trace_link_, {}, {}, bytes);
-    CountSent(frame, bytes);
-    outbox_.Append(std::move(frame), parts, bytes);
-    queued_bytes_.store(queued + bytes, std::memory_order_relaxed);
-    if (queued + bytes > options_.writable_bytes()) above_writable_ = true;
+    if (closing_ || broken_) return LinkClosed(peer_, events_->end());
+    GANGWAY_RETURN_IF_ERROR(queue_.Append(std::move(frame), parts, bytes, peer_));
     if (!TakeWriteLocked(&write)) return absl::OkStatus();
   }
   RunWrite(write);
@@ -91,15 +84,12 @@ absl::Status Stream::Send(wire::Frame frame, FrameParts parts) {
 }
 
 bool Stream::TakeWriteLocked(Write* write) {
-  if (writing_ || broken_ || finishing_ || outbox_.empty()) return false;
-  // Counted as the outbox counts: the queue limit excludes headers.
-  Outbox::Message message = outbox_.Take();
-  writing_bytes_ = message.bytes;
-  write->message = ToByteBuffer(std::move(message.pieces));
-  write->last = closing_ && outbox_.empty();
+  if (writing_ || broken_ || stage_ != Stage::kOpen || queue_.empty()) return false;
+  write->message = ToByteBuffer(queue_.Take().pieces);
+  write->last = closing_ && queue_.empty();
   writing_ = true;
   ++operations_;
-  if (write->last && LastWriteOperation() == Operation::kFinish) finishing_ = true;
+  if (write->last && LastWriteOperation() == Operation::kFinish) stage_ = Stage::kFinishing;
   return true;
 }
 
@@ -121,13 +111,10 @@ void Stream::OnWrite(bool ok) {
       BreakLocked();
       CancelLocked();
     } else if (!broken_) {
-      size_t left = queued_bytes_.load(std::memory_order_relaxed) - writing_bytes_;
-      queued_bytes_.store(left, std::memory_order_relaxed);
-      writable = above_writable_ && left <= options_.writable_bytes();
-      if (writable) above_writable_ = false;
+      writable = queue_.NoteWritten();
       take = TakeWriteLocked(&write);
     }
-    if (ended_) finish = TakeFinishLocked();
+    if (reading_ == Reading::kEnded) finish = TakeFinishLocked();
   }
   if (take) RunWrite(write);
   if (finish) StartFinish(TagOf(Operation::kFinish));
@@ -137,10 +124,14 @@ void Stream::OnWrite(bool ok) {
 // --- Receiving ---
 
 bool Stream::TakeReadLocked() {
-  if (!started_ || reading_ || ended_) return false;
-  reading_ = true;
+  if (reading_ != Reading::kIdle) return false;
+  reading_ = Reading::kInFlight;
   ++operations_;
   return true;
+}
+
+void Stream::EndReadLocked() {
+  if (reading_ == Reading::kInFlight) reading_ = Reading::kIdle;
 }
 
 void Stream::ResumeReading() {
@@ -155,7 +146,7 @@ void Stream::OnRead(bool ok) {
   if (!ok) {
     {
       MutexLock lock(mutex_);
-      reading_ = false;
+      EndReadLocked();
     }
     BeginFinish();
     return;
@@ -172,7 +163,7 @@ void Stream::OnRead(bool ok) {
   bool discard;
   {
     MutexLock lock(mutex_);
-    reading_ = false;
+    EndReadLocked();
     discard = closing_ || broken_;
   }
   if (!valid) {
@@ -221,17 +212,17 @@ void Stream::BeginClose(const absl::Status& reason, Tell tell) {
   bool take = false, read = false;
   {
     MutexLock lock(mutex_);
-    if (closing_ || released_ || finished_) return;
+    if (closing_ || stage_ == Stage::kFinished || stage_ == Stage::kReleased) return;
     closing_ = true;
     if (tell == Tell::kOwner) events_->Finish(reason);
-    if (!broken_ && !ended_) {
-      outbox_.AppendClose(reason.ok() ? "closed by the peer" : std::string(reason.message()));
+    if (!broken_) {
+      queue_.AppendClose(reason);
       take = TakeWriteLocked(&write);
     }
     read = TakeReadLocked();
     ++operations_;
     deadline_.emplace();
-    deadline_->Set(queue_, WallClock::now() + kCloseLimit, TagOf(Operation::kDeadline));
+    deadline_->Set(completions_, WallClock::now() + kCloseLimit, TagOf(Operation::kDeadline));
   }
   OnClosing();
   if (take) RunWrite(write);
@@ -254,13 +245,12 @@ void Stream::Cancel() {
 }
 
 void Stream::CancelLocked() {
-  if (!released_) CancelCall();
+  if (stage_ != Stage::kReleased) CancelCall();
 }
 
 void Stream::BreakLocked() {
   broken_ = true;
-  outbox_.Clear();
-  queued_bytes_.store(0, std::memory_order_relaxed);
+  queue_.Clear();
 }
 
 void Stream::CountOperation() {
@@ -269,8 +259,8 @@ void Stream::CountOperation() {
 }
 
 bool Stream::TakeFinishLocked() {
-  if (finishing_ || (writing_ && FinishNeedsIdleWriter())) return false;
-  finishing_ = true;
+  if (stage_ != Stage::kOpen || (writing_ && FinishNeedsIdleWriter())) return false;
+  stage_ = Stage::kFinishing;
   ++operations_;
   return true;
 }
@@ -279,17 +269,18 @@ void Stream::BeginFinish() {
   bool finish;
   {
     MutexLock lock(mutex_);
-    ended_ = true;
+    reading_ = Reading::kEnded;
     BreakLocked();
     finish = TakeFinishLocked();
-    if (!finish && !finishing_) CancelLocked();  // the write in flight ends, then the call
+    // The write in flight ends, then the call.
+    if (!finish && stage_ == Stage::kOpen) CancelLocked();
   }
   if (finish) StartFinish(TagOf(Operation::kFinish));
 }
 
 void Stream::OnFinish() {
   MutexLock lock(mutex_);
-  finished_ = true;
+  stage_ = Stage::kFinished;
   BreakLocked();
   events_->Finish(LostStatus());
   if (deadline_.has_value()) deadline_->Cancel();
@@ -324,8 +315,8 @@ void Stream::Settle() {
   {
     MutexLock lock(mutex_);
     GANGWAY_CHECK(operations_ > 0, "gRPC completed an operation that was not started");
-    if (--operations_ > 0 || !finished_) return;
-    released_ = true;
+    if (--operations_ > 0 || stage_ != Stage::kFinished) return;
+    stage_ = Stage::kReleased;
     deadline_.reset();
     ReleaseCall();
   }

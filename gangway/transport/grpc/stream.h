@@ -14,8 +14,6 @@
 #include <grpcpp/completion_queue.h>
 #include <grpcpp/support/byte_buffer.h>
 
-#include <atomic>
-#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -27,8 +25,9 @@
 #include "gangway/base/mutex.h"
 #include "gangway/base/trace.h"
 #include "gangway/transport/event_queue.h"
+#include "gangway/transport/grpc/stream_call.h"
 #include "gangway/transport/link_set.h"
-#include "gangway/transport/outbox.h"
+#include "gangway/transport/send_queue.h"
 #include "gangway/transport/transport.h"
 
 namespace gangway::transport {
@@ -36,19 +35,15 @@ namespace gangway::transport {
 class Stream;
 using StreamSet = LinkSet<Stream>;  // of one completion thread, with operations in gRPC
 
-class Stream : public std::enable_shared_from_this<Stream> {
+class Stream : public StreamCall, public std::enable_shared_from_this<Stream> {
  public:
-  enum class Operation { kStart, kMetadata, kRead, kWrite, kFinish, kDeadline, kConnecting };
-  static constexpr int kOperations = 7;
-
   Stream(std::shared_ptr<StreamSet> set, grpc::CompletionQueue* queue, LinkOptions options,
          size_t message_bytes_max);
-  virtual ~Stream() = default;
   void Init();  // once, when a shared_ptr owns it
 
   // One frame: `parts` follow `frame`.
   absl::Status Send(wire::Frame frame, FrameParts parts) GANGWAY_EXCLUDES(mutex_);
-  size_t queued_bytes() const { return queued_bytes_.load(std::memory_order_relaxed); }
+  size_t queued_bytes() const GANGWAY_NO_ANALYSIS { return queue_.bytes(); }
   size_t writable_bytes() const { return options_.writable_bytes(); }
   size_t frame_bytes_max() const { return FrameBytesMax(message_bytes_max_); }
   const Peer& peer() const { return peer_; }
@@ -77,24 +72,6 @@ class Stream : public std::enable_shared_from_this<Stream> {
     Operation operation;
   };
 
-  // What differs between the two ends of a call. A tag completes once; its operation is counted
-  // before the call.
-  virtual void StartRead(grpc::ByteBuffer* into, void* tag) = 0;
-  virtual void StartWrite(const grpc::ByteBuffer& message, void* tag) = 0;
-  // Sends the last message: a client half-closes (kWrite), a server ends the call with it
-  // (kFinish).
-  virtual void StartLastWrite(const grpc::ByteBuffer& message, void* tag) = 0;
-  virtual Operation LastWriteOperation() const = 0;
-  virtual void StartFinish(void* tag) = 0;  // a client receives the status, a server sends it
-  virtual bool FinishNeedsIdleWriter() const = 0;
-  virtual void CancelCall() = 0;
-  virtual void ReleaseCall() = 0;
-  virtual absl::Status LostStatus() const = 0;  // why the call ended, if the peer gave no reason
-  virtual void OnOpened(Operation operation, bool ok) {}
-  virtual void OnClosing() {}  // this end has begun to close the link
-  // Whether kConnecting was started again.
-  virtual bool StillConnecting() { return false; }
-
   void* TagOf(Operation operation) {
     return static_cast<Completion*>(&tags_[static_cast<int>(operation)]);
   }
@@ -108,6 +85,18 @@ class Stream : public std::enable_shared_from_this<Stream> {
 
  private:
   enum class Tell { kOwner, kNobody };
+  enum class Reading {
+    kNotStarted,
+    kIdle,
+    kInFlight,
+    kEnded,  // nothing more arrives
+  };
+  enum class Stage {
+    kOpen,
+    kFinishing,  // the operation that ends the call has started
+    kFinished,   // it has completed
+    kReleased,   // so has everything else
+  };
   struct Write {
     grpc::ByteBuffer message;
     bool last = false;
@@ -116,6 +105,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   bool TakeWriteLocked(Write* write) GANGWAY_REQUIRES(mutex_);
   void RunWrite(const Write& write);
   bool TakeReadLocked() GANGWAY_REQUIRES(mutex_);
+  void EndReadLocked() GANGWAY_REQUIRES(mutex_);
   bool TakeFinishLocked() GANGWAY_REQUIRES(mutex_);
   void CancelLocked() GANGWAY_REQUIRES(mutex_);
   void BreakLocked() GANGWAY_REQUIRES(mutex_);
@@ -128,30 +118,23 @@ class Stream : public std::enable_shared_from_this<Stream> {
   void Settle() GANGWAY_EXCLUDES(mutex_);
 
   const std::shared_ptr<StreamSet> set_;
-  grpc::CompletionQueue* const queue_;
+  grpc::CompletionQueue* const completions_;
   const LinkOptions options_;
   const size_t message_bytes_max_;
   const uint32_t trace_link_ = NextTraceLink();
   Tag tags_[kOperations];
   std::shared_ptr<EventQueue> events_;
   grpc::ByteBuffer incoming_;  // of the read in flight
-  std::atomic<size_t> queued_bytes_{0};
 
   mutable Mutex mutex_;
   std::string certificate_ GANGWAY_GUARDED_BY(mutex_);
-  Outbox outbox_ GANGWAY_GUARDED_BY(mutex_);
+  SendQueue queue_ GANGWAY_GUARDED_BY(mutex_);
   int operations_ GANGWAY_GUARDED_BY(mutex_) = 0;  // that gRPC still has to complete
-  size_t writing_bytes_ GANGWAY_GUARDED_BY(mutex_) = 0;
+  Reading reading_ GANGWAY_GUARDED_BY(mutex_) = Reading::kNotStarted;
+  Stage stage_ GANGWAY_GUARDED_BY(mutex_) = Stage::kOpen;
   bool writing_ GANGWAY_GUARDED_BY(mutex_) = false;
-  bool reading_ GANGWAY_GUARDED_BY(mutex_) = false;
-  bool started_ GANGWAY_GUARDED_BY(mutex_) = false;
-  bool above_writable_ GANGWAY_GUARDED_BY(mutex_) = false;
   bool closing_ GANGWAY_GUARDED_BY(mutex_) = false;  // by this side: input is discarded
   bool broken_ GANGWAY_GUARDED_BY(mutex_) = false;   // nothing more can be sent
-  bool ended_ GANGWAY_GUARDED_BY(mutex_) = false;    // nothing more arrives
-  bool finishing_ GANGWAY_GUARDED_BY(mutex_) = false;
-  bool finished_ GANGWAY_GUARDED_BY(mutex_) = false;
-  bool released_ GANGWAY_GUARDED_BY(mutex_) = false;
   std::optional<grpc::Alarm> deadline_ GANGWAY_GUARDED_BY(mutex_);
 };
 
