@@ -108,6 +108,32 @@ def test_a_script_may_run_far_ahead_TM_2(console: Console) -> None:
     assert console.do("result = float(x)", 60) == 40000
 
 
+def test_ends_that_the_script_does_not_look_for_are_told_together(
+    cluster: Cluster, console: Console
+) -> None:
+    """By the count of frames: one per round of ends would be hundreds, one per 10 ms and one per 256 ends are few."""
+
+    def frames() -> int:
+        count: int = cluster.status()["counters"]["frames_to_clients"]
+        return count
+
+    console.do("import time; f = jax.jit(lambda x: x + 1); x = f(jax.device_put(np.float32(0)))")
+    console.do("for _ in range(99): x = f(x)")
+    before = frames()
+    console.do("began = time.monotonic()")
+    console.do("for _ in range(3000): x = f(x)")
+    value, took_s = console.do("result = [float(x), time.monotonic() - began]")
+    assert value == 3100
+    told = frames() - before
+    assert told <= took_s / 0.01 + 3000 / 256 + 60, (told, took_s)  # 60: until the head knows of it
+    # A script that looks for each end is told of each at once.
+    console.do("began = time.monotonic()")
+    console.do("for _ in range(200): x = f(x).block_until_ready()")
+    before = frames()
+    console.do("for _ in range(200): x = f(x).block_until_ready()")
+    assert frames() - before >= 200
+
+
 def devices_threads_slept(pid: int) -> int:
     """How often the threads of a worker's devices have slept, by the kernel's count."""
     slept = 0

@@ -393,6 +393,18 @@ void ClientImpl::WhenRoom(std::function<void()> on_room) {
   submitter_.WhenRoom(std::move(on_room));
 }
 
+void ClientImpl::BeginLook() {
+  if (origin_.is_elsewhere()) [[unlikely]]
+    return;
+  submitter_.BeginLook();
+}
+
+void ClientImpl::EndLook() {
+  if (origin_.is_elsewhere()) [[unlikely]]
+    return;
+  submitter_.EndLook();
+}
+
 void ClientImpl::Usage(UsageCallback done) {
   if (origin_.is_elsewhere()) [[unlikely]]
     return done(Origin::Elsewhere());

@@ -84,6 +84,8 @@ class ClientImpl final : public Client {
   void WhenRoom(std::function<void()> on_room) override;
   void Usage(UsageCallback done) override;
   void Profile(ProfileCallback done) override;
+  void BeginLook() override;
+  void EndLook() override;
   void OnLost(StatusCallback lost) override;
   void ServeHostCallbacks(HostFunctions functions) override {
     host_callbacks_.Serve(std::move(functions));

@@ -84,6 +84,7 @@ std::shared_ptr<const ExecutableInfo> ToExecutableInfo(wire::ExecutableInfo from
   to->code_bytes = from.memory().code_bytes();
   to->cost.assign(from.cost().begin(), from.cost().end());
   std::sort(to->cost.begin(), to->cost.end());
+  to->calls_host = from.calls_host();
   to->asks = std::move(*from.mutable_asks());
   to->optimized_program = std::move(*from.mutable_optimized_program());
   return to;

@@ -58,6 +58,11 @@ absl::Status Submitter::Refuse(StatusCallback ended) {
 
 wire::Op* Submitter::NewOp(uint64_t nodes, StatusCallback ended) {
   CountNodes(nodes, std::move(ended));
+  if (looks_.MayTellTogether()) AddOp()->mutable_tell_ends()->set_when(wire::ENDS_TOGETHER);
+  return AddOp();
+}
+
+wire::Op* Submitter::AddOp() {
   if (batches_.empty() || batches_.back().session_batch().ops_size() >= kBatchOps)
     batches_.emplace_back();
   return batches_.back().mutable_session_batch()->add_ops();
@@ -276,13 +281,30 @@ void Submitter::OnProgress(const wire::Progress& progress) {
     const absl::Status status = wire::ToStatus(nodes.failure());
     for (StatusCallback& each : ended) each(status);
   }
-  if (progress.ended() <= ended_.load(std::memory_order_relaxed)) return;
+  const uint64_t before = ended_.load(std::memory_order_relaxed);
+  if (progress.ended() <= before) return;
   ended_.store(progress.ended(), std::memory_order_relaxed);
   if (options_.reports_ends) {
     MutexLock lock(mutex_);  // so that no operation begins during this
+    looks_.NoteEnds(progress.ended() - before);
     options_.activity->SetBusy(pending() != 0);
   }
   TellRoom();
+}
+
+// Not with a later operation: the thread that looks may submit none.
+void Submitter::BeginLook() {
+  {
+    MutexLock lock(mutex_);
+    if (!looks_.Begin() || !lost_.ok()) return;
+    AddOp()->mutable_tell_ends()->set_when(wire::ENDS_AT_ONCE);
+  }
+  SendOrWake(Urgency::kAtOnce);
+}
+
+void Submitter::EndLook() {
+  MutexLock lock(mutex_);
+  looks_.End();
 }
 
 uint64_t Submitter::pending() const {
@@ -292,10 +314,13 @@ uint64_t Submitter::pending() const {
 }
 
 void Submitter::WhenRoom(std::function<void()> on_room) {
-  MutexLock lock(mutex_);
-  if (!lost_.ok() || pending() < options_.pending_max) return DeferLocked(std::move(on_room));
-  room_.push_back(std::move(on_room));
-  options_.activity->Begin();
+  {
+    MutexLock lock(mutex_);
+    if (!lost_.ok() || pending() < options_.pending_max) return DeferLocked(std::move(on_room));
+    room_.push_back(std::move(on_room));
+    options_.activity->Begin();
+  }
+  BeginLook();
 }
 
 void Submitter::TellRoom() {
@@ -304,6 +329,7 @@ void Submitter::TellRoom() {
     MutexLock lock(mutex_);
     if (pending() >= options_.pending_max) return;
     room.swap(room_);
+    for (size_t i = 0; i < room.size(); ++i) looks_.End();
   }
   options_.activity->End(room.size());
   for (auto& on_room : room) on_room();

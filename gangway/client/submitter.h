@@ -30,6 +30,7 @@
 #include "gangway/base/mutex.h"
 #include "gangway/client/activity.h"
 #include "gangway/client/client.h"
+#include "gangway/client/end_looks.h"
 #include "gangway/client/node_ends.h"
 #include "gangway/transport/paced_sender.h"
 #include "gangway/transport/transport.h"
@@ -136,6 +137,9 @@ class Submitter {
 
   // What has ended. On the loop.
   void OnProgress(const wire::Progress& progress) GANGWAY_EXCLUDES(mutex_);
+  // Client::BeginLook and EndLook.
+  void BeginLook() GANGWAY_EXCLUDES(mutex_);
+  void EndLook() GANGWAY_EXCLUDES(mutex_);
 
   uint64_t pending() const;
   void WhenRoom(std::function<void()> on_room) GANGWAY_EXCLUDES(mutex_);
@@ -154,6 +158,7 @@ class Submitter {
  private:
   absl::Status Refuse(StatusCallback ended) GANGWAY_REQUIRES(mutex_);
   wire::Op* NewOp(uint64_t nodes, StatusCallback ended) GANGWAY_REQUIRES(mutex_);
+  wire::Op* AddOp() GANGWAY_REQUIRES(mutex_);
   wire::Op* LastOp() GANGWAY_REQUIRES(mutex_);  // that no frame has taken yet; null: none
   void CountNodes(uint64_t nodes, StatusCallback ended) GANGWAY_REQUIRES(mutex_);
   void NoteEnds(uint64_t nodes, StatusCallback ended) GANGWAY_REQUIRES(mutex_);
@@ -184,6 +189,7 @@ class Submitter {
   Clock::time_point follows_until_ GANGWAY_GUARDED_BY(mutex_);  // those that may wait
   std::vector<std::function<void()>> deferred_ GANGWAY_GUARDED_BY(mutex_);
   NodeEnds ends_ GANGWAY_GUARDED_BY(mutex_);
+  EndLooks looks_ GANGWAY_GUARDED_BY(mutex_);
   std::vector<std::function<void()>> room_ GANGWAY_GUARDED_BY(mutex_);
 
   Mutex sender_mutex_;  // never held together with mutex_

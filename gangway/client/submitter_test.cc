@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <future>
+#include <string>
+#include <vector>
 
 #include "gangway/client/recorded_session.h"
 #include "gangway/wire/failure.h"
@@ -133,6 +135,72 @@ TEST(SubmitterTest, TM2_RoomIsToldBelowTheLimit) {
   session.OnLoop([&] { session.submitter.OnProgress(Ended(2, 1, 2)); });
   EXPECT_EQ(told, 2);
   EXPECT_FALSE(session.activity.awaits());
+}
+
+// Nothing in it looks for ends, of which it was told many.
+class UnlookedSessionTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    session_.submitter.EndLook();  // the caller's
+    Append(kMany);
+    session_.OnLoop([&] { session_.submitter.OnProgress(Ended(1, kMany, kMany)); });
+  }
+  void Append(uint64_t nodes) {
+    ASSERT_TRUE(session_.submitter.Append(nodes, nullptr, kNothing).ok());
+  }
+  // What each operation so far says of ends.
+  std::vector<std::string> Asked() {
+    std::vector<std::string> asked;
+    for (const wire::Op& op : session_.Ops())
+      asked.push_back(op.has_tell_ends() ? wire::EndsTold_Name(op.tell_ends().when()) : "");
+    return asked;
+  }
+
+  static constexpr uint64_t kMany = EndLooks::kUnlookedEndsMax + 1;
+  RecordedSession session_{/*reports_ends=*/true, /*pending_max=*/2};
+};
+
+TEST_F(UnlookedSessionTest, TheNextOperationSaysThatEndsMayBeToldTogether) {
+  EXPECT_THAT(Asked(), ElementsAre("")) << "not in a message of its own";
+  Append(1);
+  Append(1);
+  EXPECT_THAT(Asked(), ElementsAre("", "ENDS_TOGETHER", "", ""));
+}
+
+TEST_F(UnlookedSessionTest, ALookIsToldAtOnceByItsThread) {
+  Append(1);
+  session_.submitter.SendNow();
+  const size_t frames = session_.link->frames().size();
+  session_.submitter.BeginLook();
+  ASSERT_EQ(session_.link->frames().size(), frames + 1);
+  EXPECT_EQ(session_.link->frames().back().session_batch().ops(0).tell_ends().when(),
+            wire::ENDS_AT_ONCE);
+  session_.submitter.BeginLook();
+  session_.submitter.EndLook();
+  session_.submitter.EndLook();
+  Append(1);
+  EXPECT_THAT(Asked(), ElementsAre("", "ENDS_TOGETHER", "", "ENDS_AT_ONCE", ""));
+}
+
+TEST_F(UnlookedSessionTest, TM2_WhatWaitsForRoomLooksForEnds) {
+  Append(3);
+  session_.submitter.WhenRoom([] {});
+  EXPECT_THAT(Asked(), ElementsAre("", "ENDS_TOGETHER", "", "ENDS_AT_ONCE"));
+  session_.OnLoop([&] {
+    session_.submitter.OnProgress(Ended(kMany + 1, 3, kMany + 3));
+    session_.submitter.OnProgress(Ended(kMany + 4, kMany, 2 * kMany + 3));
+  });
+  Append(1);
+  EXPECT_EQ(Asked().at(4), "ENDS_TOGETHER") << "the look has ended";
+}
+
+TEST_F(UnlookedSessionTest, ALookOfALostSessionSendsNothing) {
+  Append(1);
+  session_.Lose(absl::UnavailableError("cut"));
+  const size_t frames = session_.link->frames().size();
+  session_.submitter.BeginLook();
+  session_.OnLoop([] {});
+  EXPECT_EQ(session_.link->frames().size(), frames);
 }
 
 TEST(SubmitterTest, ALostSessionRefusesAndEndsWhatItHad) {

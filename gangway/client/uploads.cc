@@ -85,6 +85,7 @@ bool Uploads::PutWithDeclaration(ArrayHandle array, const ArraySpec& spec,
     if (!submitter_.JoinOrAppend(1, ReturningPutRoom(cost, std::move(ended)), join, fill).ok())
       return true;
   }
+  LookForPutRoom();
   handles_.NoteArray(array, std::make_shared<const std::vector<uint32_t>>(spec.devices));
   return true;
 }
@@ -105,8 +106,20 @@ StatusCallback Uploads::ReturningPutRoom(uint64_t cost, StatusCallback ended) {
       MutexLock lock(mutex_);
       puts_under_way_ -= cost;
     }
+    LookForPutRoom();
     if (ended) ended(status);
   };
+}
+
+// The ends of puts make room for more of them. While much of it is taken, they must not come late.
+void Uploads::LookForPutRoom() {
+  bool looks = false;
+  {
+    MutexLock lock(mutex_);
+    looks = puts_under_way_ > wire::kPutSessionCostMax / 2;
+    if (std::exchange(looks_for_put_room_, looks) == looks) return;
+  }
+  looks ? submitter_.BeginLook() : submitter_.EndLook();
 }
 
 // --- In pushes ---

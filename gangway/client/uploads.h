@@ -87,6 +87,7 @@ class Uploads {
       GANGWAY_EXCLUDES(mutex_);
   bool TakePutRoom(uint64_t cost) GANGWAY_REQUIRES(mutex_);
   StatusCallback ReturningPutRoom(uint64_t cost, StatusCallback ended);
+  void LookForPutRoom() GANGWAY_EXCLUDES(mutex_);
   std::map<WorkerKey, Destination> DestinationsOf(const std::vector<uint32_t>& devices) const
       GANGWAY_REQUIRES(mutex_);
   std::optional<Outgoing> TakePush(uint64_t upload, uint32_t shard, std::string_view data)
@@ -109,6 +110,7 @@ class Uploads {
   uint64_t put_cost_ GANGWAY_GUARDED_BY(mutex_) = 0;  // of the latest operation that puts
   // Of all puts that have not ended (TM-2), where the session is told of ends.
   uint64_t puts_under_way_ GANGWAY_GUARDED_BY(mutex_) = 0;
+  bool looks_for_put_room_ GANGWAY_GUARDED_BY(mutex_) = false;  // Submitter::BeginLook
   std::vector<Outgoing> waiting_ GANGWAY_GUARDED_BY(mutex_);
   std::map<WorkerKey, Destination> destinations_ GANGWAY_GUARDED_BY(mutex_);  // of new uploads
 };

@@ -193,6 +193,37 @@ TEST_F(UploadsOfToldSessionTest, WhilePutsOfManyBytesHaveNotEndedFurtherOnesAreP
   EXPECT_EQ(Puts(), room + 3);
 }
 
+TEST_F(UploadsOfToldSessionTest, WhileMuchOfTheirRoomIsTakenTheEndsOfPutsAreLookedFor_TM2) {
+  session_.submitter.EndLook();  // the caller's
+  ArrayHandle last = 0;
+  const auto end_all = [&] {
+    session_.OnLoop([&] {
+      wire::Progress progress;
+      progress.set_ended(last);
+      progress.add_nodes()->set_first(1);
+      progress.mutable_nodes(0)->set_count(last);
+      session_.submitter.OnProgress(progress);
+    });
+  };
+  const auto last_asked = [&] {
+    wire::EndsTold asked = wire::ENDS_AT_ONCE;
+    for (const wire::Op& op : session_.Ops())
+      if (op.has_tell_ends()) asked = op.tell_ends().when();
+    return asked;
+  };
+  while (last <= EndLooks::kUnlookedEndsMax) Put(++last, {0}, {"abcd"});
+  end_all();
+  const std::string bytes(16 << 10, 'x');
+  const uint64_t half = wire::kPutSessionCostMax / 2 / (bytes.size() + wire::kPutShardCost);
+  for (uint64_t i = 0; i < half; ++i) Put(++last, {0}, {bytes});
+  EXPECT_EQ(last_asked(), wire::ENDS_TOGETHER);
+  Put(++last, {0}, {bytes});
+  EXPECT_EQ(last_asked(), wire::ENDS_AT_ONCE);
+  end_all();
+  Put(++last, {0}, {bytes});
+  EXPECT_EQ(last_asked(), wire::ENDS_TOGETHER) << "the look has ended";
+}
+
 TEST_F(UploadsOfToldSessionTest, APutTellsItsEndAndOneOfALostSessionTheLoss) {
   std::vector<std::string> told;
   auto put = [&](ArrayHandle array) {

@@ -1,6 +1,9 @@
 // The outcome of something that a session waits for: a status that is set once, on any thread, and read or awaited by
 // any number of others. Shared with the callback of the client library that sets it.
 //
+// An operation's end is told late while nothing looks for it (Client::BeginLook): an outcome that such an end sets is
+// looked for from the first question about it until it is set.
+//
 // Threading: thread-safe. Callbacks run on the thread that sets the outcome, or at once on the caller's; no lock is
 // held while they run. While a thread waits, it may run the client's callbacks (gangway::Wait): it must hold no lock
 // that one of these takes.
@@ -23,41 +26,54 @@ namespace gangway {
 
 class Outcome {
  public:
+  enum class SetBy { kAnswer, kEnd };  // of an operation
+  // Of a subscription: whether it looks for the end.
+  enum class Wanted { kAtOnce, kLate };
+
   Outcome() = default;
   // One that a callback of `client` sets, at the latest when the client ends.
-  explicit Outcome(Client* client) : client_(client) {}
+  explicit Outcome(Client* client, SetBy set_by = SetBy::kAnswer)
+      : client_(client), looked_for_(set_by == SetBy::kEnd ? Looked::kNotYet : Looked::kNever) {}
 
   // The first one counts. Threads that wait go on before the callbacks run, which may take locks that they hold.
   void Set(const absl::Status& status) GANGWAY_EXCLUDES(mutex_) {
     std::vector<StatusCallback> waiting;
     std::vector<std::shared_ptr<gangway::Wait>> waits;
+    Looked looked_for = Looked::kNever;
     {
       MutexLock lock(mutex_);
       if (status_) return;
       status_ = status;
+      looked_for = looked_for_;
       waiting.swap(waiting_);
       waits.swap(waits_);
       set_.NotifyAll();
     }
     for (const auto& wait : waits) wait->End();
+    if (looked_for == Looked::kYes) client_->EndLook();
     for (StatusCallback& then : waiting) then(status);
   }
 
   // Calls `then` once, now or when the outcome is set.
-  void Then(StatusCallback then) GANGWAY_EXCLUDES(mutex_) {
+  void Then(StatusCallback then, Wanted wanted = Wanted::kAtOnce) GANGWAY_EXCLUDES(mutex_) {
     std::optional<absl::Status> status;
     {
       MutexLock lock(mutex_);
       status = status_;
-      if (!status) return waiting_.push_back(std::move(then));
+      if (!status) waiting_.push_back(std::move(then));
     }
-    then(*status);
+    if (status) return then(*status);
+    if (wanted == Wanted::kAtOnce) Look();
   }
 
   // Null: not yet.
-  std::optional<absl::Status> Peek() const GANGWAY_EXCLUDES(mutex_) {
-    MutexLock lock(mutex_);
-    return status_;
+  std::optional<absl::Status> Peek() GANGWAY_EXCLUDES(mutex_) {
+    {
+      MutexLock lock(mutex_);
+      if (status_ || looked_for_ != Looked::kNotYet) return status_;
+    }
+    Look();
+    return std::nullopt;
   }
 
   // Waits without a limit of its own: the client library answers all that it is asked, or loses its session.
@@ -87,10 +103,22 @@ class Outcome {
   }
 
  private:
+  enum class Looked { kNever, kNotYet, kYes };
+
+  void Look() GANGWAY_EXCLUDES(mutex_) {
+    {
+      MutexLock lock(mutex_);
+      if (status_ || looked_for_ != Looked::kNotYet) return;
+      looked_for_ = Looked::kYes;
+    }
+    client_->BeginLook();
+  }
+
   Client* const client_ = nullptr;
   mutable Mutex mutex_;
   CondVar set_;
   std::optional<absl::Status> status_ GANGWAY_GUARDED_BY(mutex_);
+  Looked looked_for_ GANGWAY_GUARDED_BY(mutex_) = Looked::kNever;
   std::vector<StatusCallback> waiting_ GANGWAY_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<gangway::Wait>> waits_ GANGWAY_GUARDED_BY(mutex_);  // of WaitFor
 };

@@ -190,7 +190,7 @@ void HostileClient::FillRegroup(wire::RegroupOp& op) {
 
 void HostileClient::AddOp(wire::SessionBatch& batch) {
   wire::Op& op = *batch.add_ops();
-  switch (random_.Below(17)) {
+  switch (random_.Below(18)) {
     case 0:
       return FillCompile(*op.mutable_compile());
     case 1:
@@ -232,6 +232,9 @@ void HostileClient::AddOp(wire::SessionBatch& batch) {
     case 14:
     case 15:
       return FillPut(*op.mutable_put());
+    case 16:  // also values that there are not
+      op.mutable_tell_ends()->set_when(static_cast<wire::EndsTold>(random_.Below(4)));
+      return;
     default:
       op.mutable_abandon()->set_upload(random_.Below(12));
   }

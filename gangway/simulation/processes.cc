@@ -245,13 +245,15 @@ void Processes::RunWorker(WorkerKey key, Life& life) {
   (void)worker::RunWorker(options, *transport, *transport, life.stop);
 }
 
-absl::StatusOr<std::unique_ptr<Client>> Processes::Connect(const std::string& name) {
+absl::StatusOr<std::unique_ptr<Client>> Processes::Connect(const std::string& name,
+                                                           bool reports_ends) {
   clients_[name] = world_->ProcessId();
   client_networks_.push_back(network_.Join(name));
   ClientOptions options;
   options.controller_address = kControlAddress;
   options.name = name;
   options.token = kToken;
+  options.reports_ends = reports_ends;
   options.control = options.data = client_networks_.back().get();
   return gangway::Connect(options);
 }

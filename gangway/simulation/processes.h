@@ -53,7 +53,8 @@ class Processes {
   absl::Status Start();
 
   // A client, in the process of its caller. The errors of gangway::Connect.
-  absl::StatusOr<std::unique_ptr<Client>> Connect(const std::string& name);
+  absl::StatusOr<std::unique_ptr<Client>> Connect(const std::string& name,
+                                                  bool reports_ends = false);
   // The network of a process that speaks to the cluster without the client library.
   std::unique_ptr<transport::Transport> Join(const std::string& name) {
     return network_.Join(name);

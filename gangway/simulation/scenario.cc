@@ -160,7 +160,8 @@ void Run::Main() {
 void Run::RunSession(Processes& processes, const Faults& faults, int number) {
   for (int life = 0; life < kLivesMax; ++life) {
     const std::string name = absl::StrCat("session", number, ".", life);
-    auto client = processes.Connect(name);
+    auto client = processes.Connect(
+        name, /*reports_ends=*/(scenario_.seed + static_cast<uint64_t>(number)) % 2 == 0);
     if (!client.ok()) {
       if (scenario_.faults.count != 0) continue;
       return violations_.Add("answers", absl::StrCat(name, ": ", client.status().ToString()));
@@ -213,6 +214,7 @@ void Run::Count(const Session::Counts& counts) {
   outcome_.answers += counts.answered;
   outcome_.compared += counts.compared;
   outcome_.calls += counts.calls;
+  outcome_.told += counts.told;
   outcome_.copies += counts.copies;
   outcome_.gangs += counts.gangs;
   outcome_.spanning += counts.spanning;

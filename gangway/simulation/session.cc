@@ -70,6 +70,7 @@ Session::Session(SessionPlan plan, Client* client, Violations* violations)
 Session::~Session() = default;
 
 void Session::Run() {
+  client_->EndLook();  // the operations begin theirs
   for (int done = 0; done < plan_.ops && !*lost_; ++done) {
     if (done == plan_.leaves_after) return Leave();
     OneOp();
@@ -96,6 +97,19 @@ StatusCallback Session::Answered(std::shared_ptr<Question> question) {
     question->status = std::move(status);
     question->at = Clock::now();
     question->answered.NotifyAll();
+  };
+}
+
+// Only that it comes counts: what it says is asked for by awaits.
+StatusCallback Session::ToldEnd(const std::string& what) {
+  if (!client_->reports_ends()) return nullptr;
+  const bool looks = looks_random_.Percent(20);
+  if (looks) client_->BeginLook();
+  others_.push_back(Ask("the end of " + what, Allowed::kEither));
+  ++counts_.told;
+  return [client = client_, looks, told = Answered(others_.back())](const absl::Status&) {
+    if (looks) client->EndLook();
+    told(absl::OkStatus());
   };
 }
 

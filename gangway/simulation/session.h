@@ -5,6 +5,8 @@
 // With SessionPlan::plants it also plants failures: gangs of which one member fails, and uploads that are given up.
 // What depends on them must fail with the record of one of them, and nothing else may fail for it (ER-1, ER-2).
 //
+// If its client reports ends, each call and copy must be told of within its deadline, whether it looks for ends or not.
+//
 // Threading: Run and Finish on one thread of the world. Callbacks of the client come on its loop.
 #ifndef GANGWAY_SIMULATION_SESSION_H_
 #define GANGWAY_SIMULATION_SESSION_H_
@@ -74,6 +76,7 @@ class Session {
 
   struct Counts {
     uint64_t calls = 0, copies = 0, uploads = 0;
+    uint64_t told = 0;      // calls and copies whose ends it was told
     uint64_t gangs = 0;     // calls of programs with collectives of Gangway's own
     uint64_t spanning = 0;  // of them, over several workers
     uint64_t planted = 0;   // failures: calls of failing programs, and uploads that are given up
@@ -188,6 +191,7 @@ class Session {
   void AskAbout(Question& question, ArrayHandle handle, const std::vector<uint32_t>& shards) const;
   Allowed Good() const { return plan_.may_fail ? Allowed::kEither : Allowed::kGood; }
   static StatusCallback Answered(std::shared_ptr<Question> question);
+  StatusCallback ToldEnd(const std::string& what);  // of an operation that is submitted now
   // Waits for the answer and checks it. False: it is not good.
   bool Check(Question& question);
   bool CheckOnce(Question& question);
@@ -207,6 +211,7 @@ class Session {
   Client* const client_;
   Violations* const violations_;
   Random random_;
+  Random looks_random_{Mix(plan_.seed)};
   std::map<std::pair<uint64_t, Devices>, Executable> executables_;
   std::map<ArrayHandle, Array> arrays_;  // the usable ones
   std::set<ArrayHandle> consumed_;       // handles that are held, of arrays that are not usable

@@ -201,7 +201,8 @@ void Session::Call() {
   counts_.planted += IsFailing(number) ? 1 : 0;
   counts_.slow += program->slow_us > 0 ? 1 : 0;
   *plan_.slow += std::chrono::microseconds(program->slow_us);
-  client_->Call(executable->handle, arguments, results, {.keep = keep, .gathered = gathered});
+  client_->Call(executable->handle, arguments, results,
+                {.keep = keep, .gathered = gathered, .ended = ToldEnd("a call")});
   ++counts_.calls;
   if (!donated.empty()) Consume(taken);
 }
@@ -234,7 +235,7 @@ void Session::Copy() {
     results.push_back(Add(program_.AddTransfer(arrays_.at(source).value, target), target));
     SetBlame(results.back(), blame);
   }
-  client_->Copy(sources, results, target, "");
+  client_->Copy(sources, results, target, "", ToldEnd("a copy"));
   counts_.copies += results.size();
 }
 

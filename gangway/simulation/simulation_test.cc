@@ -40,6 +40,7 @@ void Add(const Outcome& outcome, Outcome& total) {
   total.compared += outcome.compared;
   total.answers += outcome.answers;
   total.calls += outcome.calls;
+  total.told += outcome.told;
   total.copies += outcome.copies;
   total.gangs += outcome.gangs;
   total.spanning += outcome.spanning;
@@ -116,6 +117,7 @@ TEST_P(Simulation, KeepsItsPromises_GS1_GS4_OB1_OB2_DF3_ER1_ER2) {
   if (Setting("GANGWAY_SEED", 0) == 0) {
     EXPECT_GT(total.compared, 100u) << "the seeds did almost no work";
     EXPECT_GT(total.copies, 100u);
+    EXPECT_GT(total.told, 100u);
     EXPECT_GT(total.spanning, Setting("GANGWAY_SEEDS", kSeeds) / 2);  // gangs over several workers
   }
   EXPECT_TRUE(Failed(total, absl::StatusCode::kInvalidArgument)) << "no session made mistakes";

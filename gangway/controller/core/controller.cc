@@ -26,7 +26,7 @@ void Controller::Step(Event event, Time now, Actions& actions) {
   executables_.OnTime(now);
   for (const auto& [island, ordinal, why] : outbox_.TakeExpired())
     nodes_.Fail(island, ordinal, *why);
-  nodes_.ReportProgress();
+  nodes_.ReportProgress(now);
   actions = outbox_.Take();
 }
 
@@ -94,6 +94,8 @@ void Controller::OnOp(Session& session, wire::Op& op, Time now) {
       return session.arrays.OnPoison(*op.mutable_poison());
     case wire::Op::kAbandon:
       return nodes_.OnAbandon(id, *op.mutable_abandon());
+    case wire::Op::kTellEnds:
+      return nodes_.OnTellEnds(id, op.tell_ends());
     case wire::Op::kDropShards:
       return session.arrays.OnDropShards(op.drop_shards(), /*takes=*/false);
     case wire::Op::kDeleteShards:
@@ -134,9 +136,12 @@ void Controller::OnSessionLost(SessionId id, Time now) {
 }
 
 std::optional<Time> Controller::next_deadline() const {
-  const std::optional<Time> compile = executables_.next_deadline();
-  const std::optional<Time> scheduler = outbox_.next_deadline();
-  return compile && (!scheduler || *compile < *scheduler) ? compile : scheduler;
+  std::optional<Time> next;
+  for (const std::optional<Time>& each :
+       {executables_.next_deadline(), outbox_.next_deadline(), nodes_.next_deadline()}) {
+    if (each && (!next || *each < *next)) next = each;
+  }
+  return next;
 }
 
 ControllerView Controller::view() const {

@@ -17,6 +17,7 @@ namespace gangway::controller {
 class NodeEnds {
  public:
   void Add(uint64_t number, const wire::FailureRef& failure) {
+    has_failure_ |= failure != nullptr;
     if (!ends_.empty()) {
       End& last = ends_.back();
       if (last.failure == failure && last.first + last.count == number) {
@@ -28,6 +29,8 @@ class NodeEnds {
   }
 
   bool empty() const { return ends_.empty(); }
+  // Whether one has failed since this was last empty.
+  bool has_failure() const { return has_failure_; }
 
   // Takes the first `max` ranges out.
   void MoveTo(size_t max, wire::Progress& progress) {
@@ -39,6 +42,7 @@ class NodeEnds {
       if (ends_[i].failure) *nodes->mutable_failure() = *ends_[i].failure;
     }
     ends_.erase(ends_.begin(), ends_.begin() + static_cast<ptrdiff_t>(count));
+    has_failure_ &= !ends_.empty();
   }
 
  private:
@@ -47,6 +51,7 @@ class NodeEnds {
     wire::FailureRef failure;
   };
   std::vector<End> ends_;
+  bool has_failure_ = false;
 };
 
 }  // namespace gangway::controller

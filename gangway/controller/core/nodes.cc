@@ -2,6 +2,7 @@
 #include "gangway/controller/core/nodes.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -13,6 +14,11 @@ namespace {
 
 // Progress is a hint for flow control, not an answer: few messages suffice (TM-2).
 constexpr uint64_t kProgressStep = 256;
+// After the first of the ends that are told together. Shorter than people notice, and long beside a script's call.
+constexpr std::chrono::milliseconds kTellWithin{10};
+// Of a session with nothing pending. A script that submits call after call is idle for less, between its batches; one
+// that is idle for longer may wait for the last end in a way that its client does not see.
+constexpr std::chrono::microseconds kQuiet{500};
 constexpr size_t kRangesMax = 256;  // of ended nodes in one event, each with a failure
 
 // What workers of other islands need of it.
@@ -28,11 +34,16 @@ wire::Worker SenderOf(const wire::Worker& worker) {
 
 }  // namespace
 
-void Nodes::Open(SessionId session, bool wants_ends) { sessions_[session].wants_ends = wants_ends; }
+void Nodes::Open(SessionId session, bool wants_ends) {
+  sessions_[session].telling = wants_ends ? Telling::kEachAtOnce : Telling::kCountNowAndThen;
+}
 
-void Nodes::Close(SessionId session) {
+void Nodes::Close(SessionId id) {
+  const auto session = sessions_.find(id);
+  if (session == sessions_.end()) return;
+  if (session->second.untold) due_.erase({session->second.untold->tell_at, id});
   sessions_.erase(session);
-  progressed_.erase(session);
+  progressed_.erase(id);
 }
 
 wire::FailureRef Nodes::CheckRoom(SessionId session) const {
@@ -48,7 +59,7 @@ void Nodes::Refuse(SessionId id, const wire::FailureRef& why) {
   OfSession& session = sessions_.at(id);
   ++session.ended;
   ++session.numbered;
-  if (session.wants_ends) session.ends.Add(session.numbered, why);
+  if (session.telling != Telling::kCountNowAndThen) session.ends.Add(session.numbered, why);
   progressed_.insert(id);
 }
 
@@ -198,7 +209,7 @@ void Nodes::End(Ordinal ordinal) {
   session.put_cost -= node.put_cost;
   session.ended += node.numbers.size();
   for (const uint64_t number : node.numbers)
-    if (session.wants_ends) session.ends.Add(number, entry.failure);
+    if (session.telling != Telling::kCountNowAndThen) session.ends.Add(number, entry.failure);
   if (node.upload != 0) session.uploads.erase(node.upload);
   progressed_.insert(entry.session);
   if (entry.failure) TellFailure(entry);
@@ -218,18 +229,77 @@ void Nodes::TellFailure(const Entry& entry) {
   outbox_.ToClient(entry.session, std::move(event));
 }
 
-void Nodes::ReportProgress() {
+// --- Ends, for the sessions ---
+
+// Without wants_ends, the session is told none, whatever it says.
+void Nodes::OnTellEnds(SessionId id, const wire::TellEndsOp& op) {
+  OfSession& session = sessions_.at(id);
+  if (session.telling == Telling::kCountNowAndThen) return;
+  const bool together = op.when() == wire::ENDS_TOGETHER;
+  session.telling = together ? Telling::kTogether : Telling::kEachAtOnce;
+  if (!together && session.untold) progressed_.insert(id);
+}
+
+void Nodes::ReportProgress(Time now) {
   for (const SessionId id : std::exchange(progressed_, {})) {
     OfSession& session = sessions_.at(id);
-    if (!session.wants_ends && session.ended - session.ended_reported < kProgressStep) continue;
-    session.ended_reported = session.ended;
-    do {
-      wire::SessionEvent event;
-      event.mutable_progress()->set_ended(session.ended);
-      session.ends.MoveTo(kRangesMax, *event.mutable_progress());
-      outbox_.ToClient(id, std::move(event));
-    } while (!session.ends.empty());
+    if (IsDueNow(session)) {
+      TellEnds(id, session);
+    } else if (session.telling == Telling::kTogether) {
+      NoteUntold(id, session, now);
+    }
   }
+  while (!due_.empty() && due_.begin()->first <= now) {
+    const SessionId id = due_.begin()->second;
+    OfSession& session = sessions_.at(id);
+    const Time due = DueAt(session);
+    if (due > now) {
+      SetDue(id, *session.untold, due);  // it has new nodes
+    } else {
+      TellEnds(id, session);
+    }
+  }
+}
+
+// A failure is told at once: what follows from it should not have to wait.
+bool Nodes::IsDueNow(const OfSession& session) {
+  if (session.telling == Telling::kEachAtOnce || session.ends.has_failure()) return true;
+  return session.ended - session.ended_reported >= kProgressStep;
+}
+
+void Nodes::NoteUntold(SessionId id, OfSession& session, Time now) {
+  if (!session.untold) session.untold = {.since = now, .idle_since = now, .tell_at = Time::max()};
+  if (session.pending == 0) session.untold->idle_since = now;
+  const Time due = DueAt(session);
+  if (due < session.untold->tell_at) SetDue(id, *session.untold, due);
+}
+
+Time Nodes::DueAt(const OfSession& session) {
+  const Time due = session.untold->since + kTellWithin;
+  return session.pending == 0 ? std::min<Time>(due, session.untold->idle_since + kQuiet) : due;
+}
+
+void Nodes::SetDue(SessionId id, Untold& untold, Time due) {
+  due_.erase({untold.tell_at, id});
+  untold.tell_at = due;
+  due_.insert({due, id});
+}
+
+void Nodes::TellEnds(SessionId id, OfSession& session) {
+  if (session.untold) due_.erase({session.untold->tell_at, id});
+  session.untold.reset();
+  session.ended_reported = session.ended;
+  do {
+    wire::SessionEvent event;
+    event.mutable_progress()->set_ended(session.ended);
+    session.ends.MoveTo(kRangesMax, *event.mutable_progress());
+    outbox_.ToClient(id, std::move(event));
+  } while (!session.ends.empty());
+}
+
+std::optional<Time> Nodes::next_deadline() const {
+  if (due_.empty()) return std::nullopt;
+  return due_.begin()->first;
 }
 
 }  // namespace gangway::controller

@@ -4,7 +4,8 @@
 // sequencer, and the halves of a copy between islands wait for its sources (GS-4).
 //
 // Also what each session is told of its nodes, which its client counts (TM-2): how many have ended, and which, if it
-// asked for that. A copy or put counts as often as it has arrays, since its client does not know the nodes.
+// asked for that. A copy or put counts as often as it has arrays, since its client does not know the nodes. While
+// nothing in a session looks for ends, its client lets them be told together, which saves both sides a wake for each.
 //
 // Pure; not thread-safe. Stands on Storages, Awaits, Blame and Outbox.
 #ifndef GANGWAY_CONTROLLER_CORE_NODES_H_
@@ -13,7 +14,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -21,6 +24,7 @@
 #include "gangway/base/ids.h"
 #include "gangway/controller/core/awaits.h"
 #include "gangway/controller/core/blame.h"
+#include "gangway/controller/core/events.h"
 #include "gangway/controller/core/fleet.h"
 #include "gangway/controller/core/node_ends.h"
 #include "gangway/controller/core/outbox.h"
@@ -72,6 +76,7 @@ class Nodes {
   Ordinal next() const { return next_; }  // of the node that is added next
   void Add(SessionId session, Node node);
   void OnAbandon(SessionId session, wire::AbandonOp& op);
+  void OnTellEnds(SessionId session, const wire::TellEndsOp& op);
 
   // Reports of the island's scheduler. They may be of nodes that have ended.
   void OnDone(uint32_t island, wire::Done& done);
@@ -91,8 +96,9 @@ class Nodes {
   size_t size() const { return nodes_.size(); }
   size_t spanning_count() const { return sequencer_.size(); }
 
-  // Tells the sessions what has ended since the last time.
-  void ReportProgress();
+  // Tells the sessions what has ended since the last time, as far as they are to be told now.
+  void ReportProgress(Time now);
+  std::optional<Time> next_deadline() const;  // of the next ReportProgress
 
  private:
   struct Entry {
@@ -100,8 +106,16 @@ class Nodes {
     Node node;
     wire::FailureRef failure;
   };
+  // Of which ends a session is told, and when.
+  enum class Telling { kCountNowAndThen, kEachAtOnce, kTogether };
+  struct Untold {     // ends that are to be told together
+    Time since;       // the first of them
+    Time idle_since;  // with nothing pending, if nothing is
+    Time tell_at;     // in due_; new nodes may have made it too early
+  };
   struct OfSession {
-    bool wants_ends = false;
+    Telling telling = Telling::kCountNowAndThen;
+    std::optional<Untold> untold;
     uint64_t pending = 0;
     uint64_t put_cost = 0;
     uint64_t ended = 0;
@@ -114,6 +128,11 @@ class Nodes {
   void Spoil(Ordinal ordinal, Entry& entry, wire::FailureRef failure);
   void End(Ordinal ordinal);
   void TellFailure(const Entry& entry);
+  static bool IsDueNow(const OfSession& session);
+  void NoteUntold(SessionId id, OfSession& session, Time now);
+  static Time DueAt(const OfSession& session);
+  void SetDue(SessionId id, Untold& untold, Time due);
+  void TellEnds(SessionId id, OfSession& session);
 
   const uint64_t pending_max_;
   Storages& storages_;
@@ -123,7 +142,8 @@ class Nodes {
   Sequencer sequencer_;
   absl::flat_hash_map<Ordinal, Entry> nodes_;
   std::map<SessionId, OfSession> sessions_;
-  std::set<SessionId> progressed_;  // sessions whose Progress is due
+  std::set<SessionId> progressed_;            // sessions of which nodes have ended in this step
+  std::set<std::pair<Time, SessionId>> due_;  // sessions that are to be told later, and when
   Ordinal next_{1};
 };
 

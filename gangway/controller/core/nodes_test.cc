@@ -15,6 +15,8 @@
 namespace gangway::controller {
 namespace {
 
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -42,6 +44,22 @@ class NodesTest : public testing::Test {
     done.set_ordinal(ordinal.number());
     if (!failure.empty()) *done.mutable_failure() = *SomeFailure(failure);
     nodes_.OnDone(island, done);
+  }
+  void EndOne(const std::string& failure = "") {
+    const Ordinal ordinal = Add();
+    Done(0, ordinal);
+    Done(1, ordinal, failure);
+  }
+  void TellEnds(wire::EndsTold when, SessionId session = SessionId(1)) {
+    wire::TellEndsOp op;
+    op.set_when(when);
+    nodes_.OnTellEnds(session, op);
+  }
+  // What is told at the end of a step so much later.
+  std::vector<std::string> ToldAfter(microseconds time) {
+    now_ += time;
+    nodes_.ReportProgress(now_);
+    return Told();
   }
   std::string MessageOf(uint64_t storage) const {
     const wire::FailureRef failure = storages_.FailureOf({StorageId(storage), 0, 2});
@@ -75,6 +93,7 @@ class NodesTest : public testing::Test {
         .hash = "hash", .name = "step", .session = SessionId(1), .owner = Owner("", SessionId(1))});
   }
 
+  Time now_{std::chrono::seconds(1)};
   Fleet fleet_{FourWorkers()};
   Outbox outbox_{2, {}, std::chrono::milliseconds(1000)};
   Storages storages_{fleet_.lists(), outbox_};
@@ -161,13 +180,112 @@ TEST_F(NodesTest, AnUploadIsKnownByItsNumberUntilItEnds_TM1) {
 
 TEST_F(NodesTest, ASessionIsToldWhatItAskedFor) {
   const Ordinal of_one = Add(), of_two = Add({}, SessionId(2));
-  nodes_.ReportProgress();
+  nodes_.ReportProgress(now_);
   EXPECT_THAT(Told(), IsEmpty());
   for (const Ordinal ordinal : {of_one, of_two})
     for (const uint32_t island : {0, 1}) Done(island, ordinal);
   nodes_.Refuse(SessionId(1), SomeFailure("refused"));
-  nodes_.ReportProgress();
+  nodes_.ReportProgress(now_);
   EXPECT_THAT(Told(), ElementsAre("1:2")) << "the other one counts only, now and then";
+}
+
+// Of a session that looks for none: 10 ms after the first of them.
+TEST_F(NodesTest, EndsAreToldTogetherToASessionThatSaysSo_TM2) {
+  TellEnds(wire::ENDS_TOGETHER);
+  EXPECT_EQ(nodes_.next_deadline(), std::nullopt);
+  Add();  // pending
+  EndOne();
+  EXPECT_THAT(ToldAfter(milliseconds(0)), IsEmpty());
+  EXPECT_EQ(nodes_.next_deadline(), now_ + milliseconds(10));
+  EndOne();
+  EXPECT_THAT(ToldAfter(milliseconds(9)), IsEmpty());
+  EXPECT_THAT(ToldAfter(milliseconds(1)), ElementsAre("1:2"));
+  EXPECT_EQ(nodes_.next_deadline(), std::nullopt);
+  EXPECT_THAT(ToldAfter(milliseconds(20)), IsEmpty());
+  EndOne();
+  EXPECT_THAT(ToldAfter(milliseconds(0)), IsEmpty()) << "the time counts from the next end";
+  EXPECT_THAT(ToldAfter(milliseconds(10)), ElementsAre("1:3"));
+}
+
+TEST_F(NodesTest, WhatHasEndedIsToldOnceNothingHasBeenPendingForAMoment_TM2) {
+  TellEnds(wire::ENDS_TOGETHER);
+  EndOne();
+  EXPECT_THAT(ToldAfter(microseconds(0)), IsEmpty());
+  EXPECT_EQ(nodes_.next_deadline(), now_ + microseconds(500));
+  const Ordinal next = Add();
+  EXPECT_THAT(ToldAfter(microseconds(500)), IsEmpty()) << "another one is pending";
+  EXPECT_EQ(nodes_.next_deadline(), now_ + microseconds(9500));
+  for (const uint32_t island : {0, 1}) Done(island, next);
+  EXPECT_THAT(ToldAfter(microseconds(100)), IsEmpty());
+  EXPECT_THAT(ToldAfter(microseconds(499)), IsEmpty());
+  EXPECT_THAT(ToldAfter(microseconds(1)), ElementsAre("1:2"));
+  EXPECT_EQ(nodes_.next_deadline(), std::nullopt);
+}
+
+TEST_F(NodesTest, ASessionThatIsNeverIdleForLongIsToldInItsTime_TM2) {
+  TellEnds(wire::ENDS_TOGETHER);
+  for (int i = 0; i < 25; ++i) {
+    EndOne();
+    EXPECT_THAT(ToldAfter(microseconds(400)), IsEmpty());
+  }
+  EndOne();
+  EXPECT_THAT(ToldAfter(microseconds(400)), ElementsAre("1:26"));
+}
+
+TEST_F(NodesTest, ManyEndsAreToldBeforeTheirTime_TM2) {
+  TellEnds(wire::ENDS_TOGETHER);
+  for (int i = 0; i < 255; ++i) EndOne();
+  EXPECT_THAT(ToldAfter(milliseconds(0)), IsEmpty());
+  EndOne();
+  EXPECT_THAT(ToldAfter(milliseconds(0)), ElementsAre("1:256"));
+  EXPECT_EQ(nodes_.next_deadline(), std::nullopt);
+}
+
+TEST_F(NodesTest, AFailureIsToldAtOnceWithAllThatHasEnded_ER1) {
+  TellEnds(wire::ENDS_TOGETHER);
+  EndOne();
+  EXPECT_THAT(ToldAfter(milliseconds(0)), IsEmpty());
+  EndOne("it fails");
+  EXPECT_THAT(ToldAfter(milliseconds(0)), ElementsAre("1:2"));
+  EndOne();
+  EXPECT_THAT(ToldAfter(milliseconds(0)), IsEmpty()) << "the failure was told";
+  nodes_.Refuse(SessionId(1), SomeFailure("refused"));
+  EXPECT_THAT(ToldAfter(milliseconds(0)), ElementsAre("1:4"));
+}
+
+TEST_F(NodesTest, ASessionThatLooksIsToldAllThatHasEndedAndEachFromThenOn) {
+  TellEnds(wire::ENDS_TOGETHER);
+  EndOne();
+  EXPECT_THAT(ToldAfter(milliseconds(0)), IsEmpty());
+  TellEnds(wire::ENDS_AT_ONCE);
+  EXPECT_THAT(ToldAfter(milliseconds(0)), ElementsAre("1:1"));
+  EXPECT_EQ(nodes_.next_deadline(), std::nullopt);
+  TellEnds(wire::ENDS_AT_ONCE);
+  EXPECT_THAT(ToldAfter(milliseconds(0)), IsEmpty()) << "nothing has ended";
+  EndOne();
+  EXPECT_THAT(ToldAfter(milliseconds(0)), ElementsAre("1:2"));
+  TellEnds(wire::ENDS_TOGETHER);
+  EndOne();
+  TellEnds(static_cast<wire::EndsTold>(77));
+  EXPECT_THAT(ToldAfter(milliseconds(0)), ElementsAre("1:3")) << "a value of a newer client";
+}
+
+TEST_F(NodesTest, ASessionThatAskedForNoEndsIsToldNoneWhateverItSays) {
+  for (const wire::EndsTold when : {wire::ENDS_TOGETHER, wire::ENDS_AT_ONCE}) {
+    TellEnds(when, SessionId(2));
+    nodes_.Refuse(SessionId(2), SomeFailure("refused"));
+    EXPECT_THAT(ToldAfter(milliseconds(0)), IsEmpty());
+    EXPECT_EQ(nodes_.next_deadline(), std::nullopt);
+  }
+}
+
+TEST_F(NodesTest, ASessionThatEndsBeforeItIsToldIsForgotten) {
+  TellEnds(wire::ENDS_TOGETHER);
+  EndOne();
+  EXPECT_THAT(ToldAfter(milliseconds(0)), IsEmpty());
+  nodes_.Close(SessionId(1));
+  EXPECT_EQ(nodes_.next_deadline(), std::nullopt);
+  EXPECT_THAT(ToldAfter(milliseconds(20)), IsEmpty());
 }
 
 TEST_F(NodesTest, ACopyCountsAsOftenAsItHasArrays_TM2) {
@@ -180,7 +298,7 @@ TEST_F(NodesTest, ACopyCountsAsOftenAsItHasArrays_TM2) {
   for (const uint32_t island : {0, 1}) Done(island, copy);
   EXPECT_EQ(nodes_.PendingOf(SessionId(1)), 1u);
   for (const uint32_t island : {0, 1}) Done(island, other);
-  nodes_.ReportProgress();
+  nodes_.ReportProgress(now_);
   EXPECT_THAT(Told(), ElementsAre("1:4")) << "the third and the fourth are one range";
 }
 
@@ -189,7 +307,7 @@ TEST_F(NodesTest, NodesOfAClosedSessionEndOnTheirOwn) {
   nodes_.Close(SessionId(1));
   Done(0, ordinal, "it fails");
   Done(1, ordinal);
-  nodes_.ReportProgress();
+  nodes_.ReportProgress(now_);
   EXPECT_THAT(Told(), IsEmpty());
   EXPECT_EQ(nodes_.size(), 0u);
 }
@@ -222,12 +340,12 @@ TEST_F(NodesTest, ANodeOfSeveralCountsAsSoMany_TM2) {
   const Ordinal next = Add();
   EXPECT_NE(nodes_.CheckRoom(SessionId(1)), nullptr);
   for (const uint32_t island : {0, 1}) Done(island, next);
-  nodes_.ReportProgress();
+  nodes_.ReportProgress(now_);
   auto told = outbox_.Take().to_clients;
   ASSERT_EQ(told.size(), 1u);
   EXPECT_EQ(told[0].second.progress().nodes(0).first(), 4u);
   for (const uint32_t island : {0, 1}) Done(island, ordinal, "it fails");
-  nodes_.ReportProgress();
+  nodes_.ReportProgress(now_);
   told = outbox_.Take().to_clients;
   ASSERT_EQ(told.size(), 1u);
   EXPECT_EQ(told[0].second.progress().ended(), 4u);

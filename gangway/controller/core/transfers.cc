@@ -313,6 +313,8 @@ bool Transfers::MayOvertakeCopies(const Session& session, const wire::Op& op) {
   switch (op.op_case()) {
     case wire::Op::kCopy:
       return true;  // it is one of them
+    case wire::Op::kTellEnds:
+      return true;  // it names no array
     case wire::Op::kRegroup:
       return std::ranges::all_of(op.regroup().results(), [&](const wire::RegroupOp::Result& view) {
         return KnowsSources(session, view);

@@ -65,6 +65,8 @@ class FakeClient final : public Client {
   void DropExecutables(std::span<const ExecutableHandle>) override {}
 
   bool reports_ends() const override { return false; }
+  void BeginLook() override {}
+  void EndLook() override {}
   uint64_t losses() const override { return 0; }
   void Put(ArrayHandle array, const ArraySpec& spec, std::span<const std::string_view> shards,
            StatusCallback) override {

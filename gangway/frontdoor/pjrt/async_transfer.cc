@@ -109,7 +109,7 @@ absl::StatusOr<std::shared_ptr<const Shape>> ShapeOf(const PJRT_ShapeSpec& spec)
 void Declare(Manager& manager, Incoming& incoming) {
   Client* const client = manager.session();
   AwaitRoom(client);
-  auto produced = std::make_shared<Outcome>(client);
+  auto produced = std::make_shared<Outcome>(client, Outcome::SetBy::kEnd);
   auto array = std::make_shared<Array>(client, manager.memory->device->client->drops,
                                        client->NewArrayHandle(), 1, produced);
   incoming.upload =

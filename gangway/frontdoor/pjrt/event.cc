@@ -44,7 +44,7 @@ bool HoldsPythonsLock() {
 }
 
 // In a callback.
-absl::Status Seen(const Outcome& outcome) {
+absl::Status Seen(Outcome& outcome) {
   if (const std::optional<absl::Status> status = outcome.Peek()) return *status;
   return absl::FailedPreconditionError(
       "a callback of an event cannot wait for the cluster: subscribe to that event, too, or wait "
@@ -72,8 +72,8 @@ std::optional<absl::Status> WaitFor(Outcome& outcome, std::chrono::milliseconds 
   return is_in_callback ? Seen(outcome) : outcome.WaitFor(limit);
 }
 
-PJRT_Event* NewEvent(std::shared_ptr<Outcome> outcome) {
-  return new PJRT_Event{std::move(outcome)};
+PJRT_Event* NewEvent(std::shared_ptr<Outcome> outcome, Outcome::Wanted subscription) {
+  return new PJRT_Event{std::move(outcome), subscription};
 }
 
 PJRT_Event* ReadyEvent(const absl::Status& status) {
@@ -120,7 +120,8 @@ absl::Status EventOnReady(PJRT_Event_OnReady_Args& args) {
         const Flagged in_callback(is_in_callback, is_in_callback || !is_subscribing);
         const Flagged not_subscribing(is_subscribing, false);
         callback(ToError(status), user_arg);
-      });
+      },
+      args.event->subscription);
   return absl::OkStatus();
 }
 

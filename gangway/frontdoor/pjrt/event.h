@@ -17,11 +17,13 @@
 
 struct PJRT_Event {
   std::shared_ptr<gangway::Outcome> outcome;
+  gangway::Outcome::Wanted subscription;  // of a subscription's callback
 };
 
 namespace gangway::pjrt {
 
-PJRT_Event* NewEvent(std::shared_ptr<Outcome> outcome);
+PJRT_Event* NewEvent(std::shared_ptr<Outcome> outcome,
+                     Outcome::Wanted subscription = Outcome::Wanted::kAtOnce);
 PJRT_Event* ReadyEvent(const absl::Status& status);  // set already
 
 // Whether this is a callback of an event, on the thread that serves the session. What needs the cluster's answer would

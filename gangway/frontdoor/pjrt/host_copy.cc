@@ -222,6 +222,7 @@ absl::Status BufferReadyEvent(PJRT_Buffer_ReadyEvent_Args& args) {
   } else {
     args.event = ReadyEvent(ShardIn(args.buffer).status());
   }
+  args.event->outcome->Peek();  // so that the look travels with what is sent now
   buffer.session()->SendNow();  // the caller is about to wait
   LookFor(*args.event->outcome);
   return absl::OkStatus();

@@ -262,7 +262,7 @@ absl::Status LoadedExecute(PJRT_LoadedExecutable_Execute_Args& args) {
         AddArgument(args, target, static_cast<uint32_t>(i), donated, arguments));
   NameLists(*executable.client, args.num_devices, donated, arguments);
   const auto count = static_cast<uint32_t>(args.num_devices);
-  auto over = std::make_shared<Outcome>(client);  // the end of the call
+  auto over = std::make_shared<Outcome>(client, Outcome::SetBy::kEnd);  // of the call
   std::vector<std::shared_ptr<Array>> results;
   std::vector<ArrayHandle> outputs;
   for (size_t i = 0; i < program.results.size(); ++i) {
@@ -276,12 +276,17 @@ absl::Status LoadedExecute(PJRT_LoadedExecutable_Execute_Args& args) {
   options.ended = [over](const absl::Status& status) { over->Set(status); };
   client->Call(target.executable, arguments.arrays, outputs, std::move(options));
   donated.Submitted();
+  // JAX subscribes to the completion of every call. It makes a script wait for that only where the program has effects,
+  // which are calls of the host; for all else it asks the results.
+  const auto subscription =
+      program.info->calls_host ? Outcome::Wanted::kAtOnce : Outcome::Wanted::kLate;
   for (uint32_t i = 0; i < count; ++i) {
     for (size_t r = 0; r < results.size(); ++r) {
       args.output_lists[i][r] = NewBuffer(target.devices[i]->memories[program.result_kinds[r]],
                                           program.results[r], results[r], i);
     }
-    if (args.device_complete_events != nullptr) args.device_complete_events[i] = NewEvent(over);
+    if (args.device_complete_events != nullptr)
+      args.device_complete_events[i] = NewEvent(over, subscription);
   }
   return absl::OkStatus();
 }

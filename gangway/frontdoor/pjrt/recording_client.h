@@ -33,6 +33,9 @@ class RecordingClient final : public Client {
   const ClusterInfo& cluster() const override { return info_; }
   ArrayHandle NewArrayHandle() override { return next_++; }
   bool reports_ends() const override { return true; }
+  void BeginLook() override { ++looks_; }
+  void EndLook() override { --looks_; }
+  int looks() const { return looks_; }  // under way
   uint64_t losses() const override { return losses_; }
   void Lose() { ++losses_; }
 
@@ -120,6 +123,7 @@ class RecordingClient final : public Client {
   ClusterInfo info_;
   ArrayHandle next_ = 1;
   uint64_t losses_ = 0;
+  int looks_ = 0;
   std::vector<std::string> lines_;
 };
 

@@ -170,7 +170,7 @@ absl::StatusOr<PJRT_Buffer*> Upload(PJRT_Memory* memory, const std::shared_ptr<c
   const PJRT_Client& cluster = *memory->device->client;
   Client* const client = cluster.session.get();
   AwaitRoom(client);
-  auto produced = std::make_shared<Outcome>(client);
+  auto produced = std::make_shared<Outcome>(client, Outcome::SetBy::kEnd);
   auto array =
       std::make_shared<Array>(client, cluster.drops, client->NewArrayHandle(), 1, produced);
   const ArraySpec spec{.element_type = shape->element_type,
@@ -260,7 +260,7 @@ absl::Status CopyTo(const PJRT_Buffer* source, PJRT_Memory* memory, PJRT_Buffer*
   GatheredArray view;
   if (shard->array().shard_count() > 1) view = ViewOf(cluster, *shard);
   const ArrayHandle from = view == nullptr ? shard->array().handle() : *view;
-  auto produced = std::make_shared<Outcome>(client);
+  auto produced = std::make_shared<Outcome>(client, Outcome::SetBy::kEnd);
   auto copied =
       std::make_shared<Array>(client, cluster.drops, client->NewArrayHandle(), 1, produced);
   client->Copy(std::vector{from}, std::vector{copied->handle()},

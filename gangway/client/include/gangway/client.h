@@ -84,6 +84,7 @@ struct ExecutableInfo {
   uint64_t argument_bytes = 0, output_bytes = 0, temp_bytes = 0, alias_bytes = 0, code_bytes = 0;
   std::vector<std::pair<std::string, double>> cost;
   std::string optimized_program;  // serialized HloModuleProtoWithConfig
+  bool calls_host = false;        // it calls functions of its client (HostFunctions)
   // Not empty: the program was not compiled, and nothing else is set, since its client has to say first how its calls
   // are partitioned (xla/sharded_calls.proto).
   std::string asks;
@@ -197,6 +198,14 @@ class Client {
   // runs once, with the failure that spoiled the results, without a message of its own; otherwise it
   // must be empty. What a lost worker takes later is not in it: see losses().
   virtual bool reports_ends() const = 0;
+
+  // Something looks for ends, from BeginLook until EndLook: a thread waits for one, or a callback is to run at once.
+  // Looks are counted, and a session starts with one, its caller's. Without any look, `ended` runs up to 10 ms late,
+  // unless the operation has failed, and many operations cost fewer messages. Both take no time, but for BeginLook
+  // after many ends without a look, which sends a message. Threads may end a look that another is about to begin.
+  virtual void BeginLook() = 0;
+  virtual void EndLook() = 0;
+
   // Workers that were lost since the session began. Await asks again what is good.
   virtual uint64_t losses() const = 0;
 
