@@ -64,6 +64,12 @@ using DeviceId = Id<struct DeviceTag, uint32_t>;
 // cluster-wide.
 using IslandDevice = Id<struct IslandDeviceTag, uint32_t>;
 
+// The following are numbers that a session's client chooses. Each means something in that session only (OB-3), and is
+// never reused there. 0: none.
+
+// An operation that brings bytes to the client, and the bytes of its shards on the data streams.
+using FetchId = Id<struct FetchTag>;
+
 }  // namespace gangway
 
 template <typename Tag, typename Number>

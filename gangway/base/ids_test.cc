@@ -23,6 +23,7 @@ static_assert(!std::is_constructible_v<StorageId, ExecutableId>);
 static_assert(!std::is_convertible_v<uint64_t, StorageId>);
 static_assert(!std::is_convertible_v<StorageId, uint64_t>);
 static_assert(!std::is_convertible_v<uint32_t, IslandDevice>);
+static_assert(!std::is_constructible_v<FetchId, StorageId>);
 static_assert(sizeof(StorageId) == sizeof(uint64_t) && sizeof(IslandDevice) == sizeof(uint32_t));
 
 TEST(IdTest, TheDefaultIsZero) {

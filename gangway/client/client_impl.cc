@@ -141,7 +141,7 @@ void ClientImpl::OpenLinks(const wire::HelloReply& reply) {
   options.used_from_start = options_.used_from_start;
   options.awaits_admission = reply.isolated();
   options.on_shard = [this](const wire::Bulk& bulk) { fetches_.OnShard(bulk); };
-  options.on_place = [this](uint64_t fetch, uint32_t shard, std::shared_ptr<const char> bytes,
+  options.on_place = [this](FetchId fetch, uint32_t shard, std::shared_ptr<const char> bytes,
                             size_t size) {
     fetches_.OnPlace(fetch, shard, std::move(bytes), size);
   };
@@ -196,7 +196,7 @@ void ClientImpl::OnEvent(wire::SessionEvent& event) {
     case wire::SessionEvent::kAwaitDone:
       return questions_.OnAwaitDone(event.await_done());
     case wire::SessionEvent::kFetchFailed:
-      return fetches_.End(event.fetch_failed().fetch(),
+      return fetches_.End(FetchId(event.fetch_failed().fetch()),
                           wire::ToStatus(event.fetch_failed().failure()));
     case wire::SessionEvent::kWorkerState:
       if (!event.worker_state().up()) losses_.fetch_add(1, std::memory_order_relaxed);
@@ -275,7 +275,7 @@ ExecutableHandle ClientImpl::Compile(std::string program, std::string format, st
                                      std::vector<uint32_t> devices, CompileCallback done) {
   if (origin_.is_elsewhere()) [[unlikely]]
     return done(Origin::Elsewhere()), 0;
-  const ExecutableHandle handle = submitter_.NewId();
+  const ExecutableHandle handle = submitter_.NewId<uint64_t>();
   const auto placement = std::make_shared<const std::vector<uint32_t>>(std::move(devices));
   handles_.NoteExecutable(handle, placement);
   questions_.Compile(handle, std::move(program), std::move(format), std::move(options), *placement,

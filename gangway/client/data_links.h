@@ -99,7 +99,7 @@ class DataLinks {
     // A piece of a fetched shard, or its failure.
     std::function<void(const wire::Bulk& bulk)> on_shard;
     // All bytes of a fetched shard, in the worker's shared memory.
-    std::function<void(uint64_t fetch, uint32_t shard, std::shared_ptr<const char> bytes,
+    std::function<void(FetchId fetch, uint32_t shard, std::shared_ptr<const char> bytes,
                        size_t size)>
         on_place;
     // The worker will not answer any request made until now.

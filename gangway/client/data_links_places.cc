@@ -85,7 +85,7 @@ void DataLinks::OnFetched(WorkerKey key, const ConnectionPtr& connection, const 
     });
   };
   const char* bytes = reinterpret_cast<const char*>(mapped.get());
-  options_.on_place(bulk.name().fetch(), bulk.name().shard(),
+  options_.on_place(FetchId(bulk.name().fetch()), bulk.name().shard(),
                     std::shared_ptr<const char>(bytes, std::move(give_back)), place.size());
 }
 

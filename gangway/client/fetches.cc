@@ -36,12 +36,12 @@ void Fetches::Fetch(ArrayHandle array, std::span<const uint32_t> shards, FetchSi
   const Submitter::Sending sending(submitter_);
   MutexLock lock(mutex_);
   const bool may_join = sink.may_join && shards.size() == 1;
-  std::optional<uint64_t> id;
+  std::optional<FetchId> id;
   if (may_join) id = Join(handles_.WorkerOf({array, shards[0]}), {array, shards[0]});
   if (!id) {
-    id = submitter_.NewId();
+    id = submitter_.NewId<FetchId>();
     const absl::Status appended = submitter_.Append(1, nullptr, [&](wire::Op& op) {
-      op.mutable_fetch()->set_fetch(*id);
+      op.mutable_fetch()->set_fetch(id->number());
       AddShards(array, shards, *op.mutable_fetch());
     });
     if (!appended.ok())
@@ -68,12 +68,12 @@ void Fetches::Use(const std::optional<WorkerKey>& worker) const {
   for (const WorkerKey& each : handles_.workers()) use_(each);
 }
 
-std::optional<uint64_t> Fetches::Join(const std::optional<WorkerKey>& worker, ShardOf shard) {
+std::optional<FetchId> Fetches::Join(const std::optional<WorkerKey>& worker, ShardOf shard) {
   if (!worker) return std::nullopt;
-  std::optional<uint64_t> joined;
+  std::optional<FetchId> joined;
   submitter_.WithLast([&](wire::Op& last) GANGWAY_NO_ANALYSIS {
     if (!last.has_fetch() || last.fetch().shards_size() >= kShardsMax) return false;
-    const auto it = fetches_.find(last.fetch().fetch());
+    const auto it = fetches_.find(FetchId(last.fetch().fetch()));
     if (it == fetches_.end() || !it->second.is_joint || it->second.worker_of[0] != worker)
       return false;
     AddShards(shard.array, std::span<const uint32_t>(&shard.shard, 1), *last.mutable_fetch());
@@ -86,7 +86,7 @@ std::optional<uint64_t> Fetches::Join(const std::optional<WorkerKey>& worker, Sh
 // --- What the workers send ---
 
 void Fetches::OnShard(const wire::Bulk& bulk) {
-  const auto [fetch, shard] = std::pair(bulk.name().fetch(), bulk.name().shard());
+  const auto [fetch, shard] = std::pair(FetchId(bulk.name().fetch()), bulk.name().shard());
   if (bulk.has_failed()) {
     const absl::Status why = wire::ToStatus(bulk.failed());
     const absl::Status untold = BadShard(shard, absl::InternalError("it failed without a reason"));
@@ -102,7 +102,7 @@ void Fetches::OnShard(const wire::Bulk& bulk) {
   if (bytes.last()) CompleteShard(fetch, shard);
 }
 
-void Fetches::OnPlace(uint64_t fetch, uint32_t shard, std::shared_ptr<const char> bytes,
+void Fetches::OnPlace(FetchId fetch, uint32_t shard, std::shared_ptr<const char> bytes,
                       size_t size) {
   const std::shared_ptr<Part> part = FindPart(fetch, shard);
   if (part == nullptr) return;
@@ -118,14 +118,14 @@ void Fetches::OnPlace(uint64_t fetch, uint32_t shard, std::shared_ptr<const char
 }
 
 // Null if the fetch has ended, or its shard is complete.
-std::shared_ptr<Fetches::Part> Fetches::FindPart(uint64_t fetch, uint32_t shard) {
+std::shared_ptr<Fetches::Part> Fetches::FindPart(FetchId fetch, uint32_t shard) {
   MutexLock lock(mutex_);
   const auto it = fetches_.find(fetch);
   if (it == fetches_.end() || shard >= it->second.part_of.size()) return nullptr;
   return it->second.part_of[shard];
 }
 
-void Fetches::CompleteShard(uint64_t fetch, uint32_t shard) {
+void Fetches::CompleteShard(FetchId fetch, uint32_t shard) {
   std::shared_ptr<Part> part;  // its sink's captures end after the lock
   {
     MutexLock lock(mutex_);
@@ -143,14 +143,14 @@ void Fetches::CompleteShard(uint64_t fetch, uint32_t shard) {
 // --- Ends ---
 
 void Fetches::OnWorkerLost(WorkerKey worker, const absl::Status& why) {
-  std::vector<uint64_t> ended;
+  std::vector<FetchId> ended;
   {
     MutexLock lock(mutex_);
     for (const auto& [id, fetching] : fetches_) {
       if (AwaitedOf(fetching).contains(worker)) ended.push_back(id);
     }
   }
-  for (uint64_t id : ended) End(id, why);
+  for (FetchId id : ended) End(id, why);
 }
 
 std::set<WorkerKey> Fetches::Awaited() const {
@@ -171,7 +171,7 @@ std::set<WorkerKey> Fetches::AwaitedOf(const Fetching& fetching) const {
   return awaited;
 }
 
-void Fetches::End(uint64_t fetch, const absl::Status& why) {
+void Fetches::End(FetchId fetch, const absl::Status& why) {
   Fetching fetching;
   {
     MutexLock lock(mutex_);
@@ -184,7 +184,7 @@ void Fetches::End(uint64_t fetch, const absl::Status& why) {
 }
 
 void Fetches::EndAll(const absl::Status& why) {
-  std::map<uint64_t, Fetching> ended;
+  std::map<FetchId, Fetching> ended;
   {
     MutexLock lock(mutex_);
     ended.swap(fetches_);

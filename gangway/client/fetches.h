@@ -19,6 +19,7 @@
 
 #include "absl/status/status.h"
 
+#include "gangway/base/ids.h"
 #include "gangway/base/mutex.h"
 #include "gangway/client/activity.h"
 #include "gangway/client/client.h"
@@ -45,10 +46,10 @@ class Fetches {
 
   // All on the loop. A piece of a shard, or its failure; all bytes of a shard, in a worker's memory.
   void OnShard(const wire::Bulk& bulk) GANGWAY_EXCLUDES(mutex_);
-  void OnPlace(uint64_t fetch, uint32_t shard, std::shared_ptr<const char> bytes, size_t size)
+  void OnPlace(FetchId fetch, uint32_t shard, std::shared_ptr<const char> bytes, size_t size)
       GANGWAY_EXCLUDES(mutex_);
   void OnWorkerLost(WorkerKey worker, const absl::Status& why) GANGWAY_EXCLUDES(mutex_);
-  void End(uint64_t fetch, const absl::Status& why) GANGWAY_EXCLUDES(mutex_);
+  void End(FetchId fetch, const absl::Status& why) GANGWAY_EXCLUDES(mutex_);
   void EndAll(const absl::Status& why) GANGWAY_EXCLUDES(mutex_);
 
  private:
@@ -68,13 +69,13 @@ class Fetches {
   };
 
   // The operation that is being filled with fetches from `worker`, if it takes one more; it has the shard then.
-  std::optional<uint64_t> Join(const std::optional<WorkerKey>& worker, ShardOf shard)
+  std::optional<FetchId> Join(const std::optional<WorkerKey>& worker, ShardOf shard)
       GANGWAY_REQUIRES(mutex_);
   std::set<WorkerKey> AwaitedOf(const Fetching& fetching) const;
   // Of the shard; nothing: it may come from any worker.
   void Use(const std::optional<WorkerKey>& worker) const;
-  std::shared_ptr<Part> FindPart(uint64_t fetch, uint32_t shard) GANGWAY_EXCLUDES(mutex_);
-  void CompleteShard(uint64_t fetch, uint32_t shard) GANGWAY_EXCLUDES(mutex_);
+  std::shared_ptr<Part> FindPart(FetchId fetch, uint32_t shard) GANGWAY_EXCLUDES(mutex_);
+  void CompleteShard(FetchId fetch, uint32_t shard) GANGWAY_EXCLUDES(mutex_);
   static void EndParts(const Fetching& fetching, const absl::Status& why);
 
   Activity& activity_;
@@ -83,7 +84,7 @@ class Fetches {
   const std::function<void(WorkerKey)> use_;
 
   mutable Mutex mutex_;
-  std::map<uint64_t, Fetching> fetches_ GANGWAY_GUARDED_BY(mutex_);
+  std::map<FetchId, Fetching> fetches_ GANGWAY_GUARDED_BY(mutex_);
 };
 
 }  // namespace gangway::client

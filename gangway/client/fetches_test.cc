@@ -103,7 +103,7 @@ TEST_F(FetchesTest, FetchesFromOneWorkerJoinAndOthersDoNot) {
   EXPECT_EQ(second->bytes[0], "second");
   EXPECT_EQ(second->done.size(), 1u);
   EXPECT_THAT(first->done, IsEmpty());
-  fetches_.End(joint, absl::DataLossError("gone"));
+  fetches_.End(FetchId(joint), absl::DataLossError("gone"));
   ASSERT_EQ(first->done.size(), 1u);
   EXPECT_TRUE(absl::IsDataLoss(first->done[0]));
   EXPECT_EQ(second->done.size(), 1u) << "it had ended";

@@ -92,7 +92,7 @@ void Questions::OnCompiled(wire::Compiled& compiled) {
 
 void Questions::Await(std::span<const ArrayHandle> arrays, StatusCallback done) {
   const Submitter::Sending sending(submitter_, Submitter::Urgency::kAtOnce);
-  const uint64_t id = submitter_.NewId();
+  const uint64_t id = submitter_.NewId<uint64_t>();
   MutexLock lock(mutex_);
   const absl::Status refused = submitter_.Append(0, nullptr, [&](wire::Op& op) {
     op.mutable_await()->set_await(id);
@@ -136,7 +136,7 @@ std::optional<uint64_t> Questions::AskUsage(UsageCallback done) {
   }
   usages_.push_back(std::move(done));
   if (usage_) return std::nullopt;
-  usage_ = submitter_.NewId();
+  usage_ = submitter_.NewId<uint64_t>();
   activity_.Begin();
   return usage_;
 }
@@ -187,7 +187,7 @@ std::optional<uint64_t> Questions::AskProfile(ProfileCallback done) {
     submitter_.Defer([done = std::move(done), refused] { done(refused); });
     return std::nullopt;
   }
-  const uint64_t query = submitter_.NewId();
+  const uint64_t query = submitter_.NewId<uint64_t>();
   profiling_ = Profiling{.query = query, .done = std::move(done), .asked_ns = NowNs()};
   activity_.Begin();
   return query;

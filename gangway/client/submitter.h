@@ -81,7 +81,10 @@ class Submitter {
   bool reports_ends() const { return options_.reports_ends; }  // Client::reports_ends
 
   // A new number, of an executable, upload, fetch, question or await; never 0.
-  uint64_t NewId() { return next_id_.fetch_add(1, std::memory_order_relaxed); }
+  template <typename Number>
+  Number NewId() {
+    return Number(next_id_.fetch_add(1, std::memory_order_relaxed));
+  }
 
   // Appends an operation of `nodes` nodes, which `fill` makes; a Sending or SendNow sends it. `ended` runs at the end
   // of its nodes, with their first failure; empty unless the session reports ends. Not OK: why the session is lost.

@@ -126,7 +126,7 @@ void Uploads::LookForPutRoom() {
 
 uint64_t Uploads::Begin(ArrayHandle array, const ArraySpec& spec, StatusCallback ended) {
   const Submitter::Sending sending(submitter_);
-  const uint64_t id = submitter_.NewId();
+  const uint64_t id = submitter_.NewId<uint64_t>();
   auto devices = std::make_shared<const std::vector<uint32_t>>(spec.devices);
   {
     MutexLock lock(mutex_);

@@ -217,8 +217,8 @@ void Nodes::End(Ordinal ordinal) {
 
 void Nodes::TellFailure(const Entry& entry) {
   wire::SessionEvent event;
-  if (entry.node.fetch != 0) {
-    event.mutable_fetch_failed()->set_fetch(entry.node.fetch);
+  if (entry.node.fetch != FetchId()) {
+    event.mutable_fetch_failed()->set_fetch(entry.node.fetch.number());
     *event.mutable_fetch_failed()->mutable_failure() = *entry.failure;
   } else if (entry.node.upload != 0) {
     event.mutable_upload_failed()->set_upload(entry.node.upload);

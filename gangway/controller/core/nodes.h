@@ -42,7 +42,7 @@ class Nodes {
     std::vector<uint32_t> open_islands;
     std::vector<uint32_t> unreleased_sources;  // a copy's, that have not reported Released (GS-4)
     std::vector<size_t> senders;               // the workers whose shards leave these islands
-    uint64_t fetch = 0;                        // the client's number, for fetches
+    FetchId fetch;                             // the client's number, for fetches
     uint64_t upload = 0;                       // the client's number, for uploads
     uint64_t put_cost = 0;                     // of a put (wire/put_limits.h)
     LaunchedProgramRef launched;               // of a launch

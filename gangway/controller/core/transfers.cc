@@ -402,7 +402,7 @@ void Transfers::OnFetch(Session& session, const wire::FetchOp& op) {
                         .open_islands = islands,
                         .unreleased_sources = {},
                         .senders = {},
-                        .fetch = op.fetch(),
+                        .fetch = FetchId(op.fetch()),
                         .launched = nullptr,
                         .numbers = {}});
   wire::Fetch* fetch = item.mutable_node()->mutable_fetch();

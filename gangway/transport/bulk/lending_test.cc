@@ -66,11 +66,11 @@ TEST_F(LendingTest, OB3_TheEndOfALinkRetiresWhatWasLentOnIt) {
   auto lendings = std::make_unique<Lendings>();
   std::shared_ptr<SharedBlock> first = pool_.Allocate(near_, 4096);
   const uint64_t segment = first->segment();
-  lendings->Lend({1, 0}, std::move(first));
-  lendings->Lend({1, 1}, pool_.Allocate(near_, 4096));
-  EXPECT_EQ(lendings->TakeBack({2, 0}), nullptr);
-  EXPECT_NE(lendings->TakeBack({1, 0}), nullptr);
-  EXPECT_EQ(lendings->TakeBack({1, 0}), nullptr) << "twice";
+  lendings->Lend({FetchId(1), 0}, std::move(first));
+  lendings->Lend({FetchId(1), 1}, pool_.Allocate(near_, 4096));
+  EXPECT_EQ(lendings->TakeBack({FetchId(2), 0}), nullptr);
+  EXPECT_NE(lendings->TakeBack({FetchId(1), 0}), nullptr);
+  EXPECT_EQ(lendings->TakeBack({FetchId(1), 0}), nullptr) << "twice";
   EXPECT_EQ(lendings->size(), 1u);
   EXPECT_EQ(pool_.Allocate(near_, 4096)->segment(), segment);
   lendings.reset();
@@ -81,9 +81,9 @@ TEST_F(LendingTest, OB3_ANameUsedTwiceGivesOnlyTheLaterBlockBack) {
   Lendings lendings;
   std::shared_ptr<SharedBlock> first = pool_.Allocate(near_, 4096);
   const uint64_t segment = first->segment();
-  lendings.Lend({1, 0}, std::move(first));
-  lendings.Lend({1, 0}, pool_.Allocate(near_, 4096));
-  EXPECT_NE(lendings.TakeBack({1, 0}), nullptr);
+  lendings.Lend({FetchId(1), 0}, std::move(first));
+  lendings.Lend({FetchId(1), 0}, pool_.Allocate(near_, 4096));
+  EXPECT_NE(lendings.TakeBack({FetchId(1), 0}), nullptr);
   EXPECT_EQ(lendings.size(), 0u);
   EXPECT_NE(pool_.Allocate(near_, 4096)->segment(), segment);
 }

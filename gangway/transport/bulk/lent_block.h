@@ -12,6 +12,7 @@
 #include <memory>
 #include <utility>
 
+#include "gangway/base/ids.h"
 #include "gangway/transport/shm/shared_pool.h"
 
 namespace gangway::transport {
@@ -47,7 +48,7 @@ class LentBlock {
 // The blocks that are lent over one link, by the shard in them.
 class Lendings {
  public:
-  using Name = std::pair<uint64_t, uint32_t>;  // fetch, shard
+  using Name = std::pair<FetchId, uint32_t>;  // and the number of the shard in it
 
   // A reader that chose the same name twice gives only the later block back.
   void Lend(Name name, std::shared_ptr<SharedBlock> block) {

@@ -211,7 +211,7 @@ struct PrepareFetch {
   Ordinal ordinal;
   Held<NodeTask> held;
   SessionId session;
-  uint64_t fetch = 0;
+  FetchId fetch;
   std::vector<Part> parts;
 };
 
@@ -260,7 +260,7 @@ struct PoisonStorage {
 // Tell the session's client that these shards will not arrive.
 struct FailFetch {
   SessionId session;
-  uint64_t fetch = 0;
+  FetchId fetch;
   std::vector<uint32_t> shards;
   wire::Failure failure;
 };

@@ -272,10 +272,10 @@ std::optional<wire::Failure> WorkerCore::PrepareCopied(const wire::Copy& copy,
 std::optional<wire::Failure> WorkerCore::PrepareFetchNode(const wire::Node& message, Node& node) {
   const wire::Fetch& fetch = message.fetch();
   node.kind = Node::Kind::kFetch;
-  node.fetch = fetch.fetch();
+  node.fetch = FetchId(fetch.fetch());
   const LocalPlaces places = PlacesOf(fetch.devices());
   PrepareFetch prepare{
-      .ordinal = Ordinal(message.ordinal()), .session = node.session, .fetch = fetch.fetch()};
+      .ordinal = Ordinal(message.ordinal()), .session = node.session, .fetch = node.fetch};
   for (const auto& [position, device] : places.local) {
     node.fetch_shards.push_back(position);
     prepare.parts.push_back({{}, device, position});

@@ -114,7 +114,7 @@ class WorkerCore {
     uint64_t upload = 0;
     bool transfers = false;         // a copy from or to other workers
     std::vector<DeviceId> sources;  // of a copy's receives, in their order
-    uint64_t fetch = 0;
+    FetchId fetch;
     std::vector<uint32_t> fetch_shards;  // local ones
   };
 

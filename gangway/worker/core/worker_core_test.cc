@@ -541,7 +541,7 @@ TEST_F(WorkerCoreTest, FetchOfAFailedArraySendsTheFailure_ER1) {
   Ended(1, Broken("the root cause"));
   std::vector<Action> actions = Release({2});
   FailFetch fail = All<FailFetch>(actions).at(0);
-  EXPECT_EQ(fail.fetch, 60u);
+  EXPECT_EQ(fail.fetch, FetchId(60));
   EXPECT_THAT(fail.shards, ElementsAre(0, 1));
   EXPECT_EQ(fail.failure.message(), "the root cause");
   EXPECT_EQ(Dones().size(), 2u);

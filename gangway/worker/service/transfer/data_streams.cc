@@ -366,7 +366,7 @@ DataStreams::Session& DataStreams::SessionOf(SessionId session) {
       .first->second;
 }
 
-void DataStreams::SendShard(SessionId session, uint64_t fetch, uint32_t shard,
+void DataStreams::SendShard(SessionId session, FetchId fetch, uint32_t shard,
                             std::shared_ptr<FetchedShard> bytes, Sent sent) {
   transport::OutgoingShard data(bytes->bytes());
   if (bytes->block() != nullptr) data.Lend({bytes, bytes->block()});
@@ -456,7 +456,7 @@ std::optional<size_t> DataStreams::SendPiece(Stream& stream, SessionId session,
   wire::Frame frame;
   wire::Bulk& bulk = *frame.mutable_bulk();
   bulk.mutable_name()->set_session(session.number());
-  bulk.mutable_name()->set_fetch(outgoing.fetch);
+  bulk.mutable_name()->set_fetch(outgoing.fetch.number());
   bulk.mutable_name()->set_shard(outgoing.shard);
   transport::PutStep(data, step, bulk);
   // Full: on_writable follows. Closed: on_closed follows and drops it.
@@ -474,12 +474,12 @@ std::optional<size_t> DataStreams::SendPiece(Stream& stream, SessionId session,
 // The client has read a shard in shared memory, or could not map it.
 void DataStreams::OnDone(Stream& stream, const wire::ShardName& name, Done done) {
   std::shared_ptr<transport::SharedBlock> block =
-      stream.lent.TakeBack({name.fetch(), name.shard()});
+      stream.lent.TakeBack({FetchId(name.fetch()), name.shard()});
   if (block == nullptr || done == Done::kReceived) return;
   const std::span<const std::byte> bytes = block->bytes();
   sent_bytes_ -= bytes.size();
   sent_shared_bytes_ -= bytes.size();
-  Enqueue(stream.session, {.fetch = name.fetch(),
+  Enqueue(stream.session, {.fetch = FetchId(name.fetch()),
                            .shard = name.shard(),
                            .data = transport::OutgoingShard(bytes),
                            .owner = std::move(block),

@@ -84,7 +84,7 @@ class DataStreams {
   FetchedShard::Source MemoryFor(SessionId session);
   // Calls `sent` once: OK when the link has taken all bytes, else the reason.
   using Sent = std::function<void(const absl::Status&)>;
-  void SendShard(SessionId session, uint64_t fetch, uint32_t shard,
+  void SendShard(SessionId session, FetchId fetch, uint32_t shard,
                  std::shared_ptr<FetchedShard> bytes, Sent sent);
   void FailShards(const FailFetch& fail);
 
@@ -134,7 +134,7 @@ class DataStreams {
 
   // A shard to be sent, or its failure.
   struct Outgoing {
-    uint64_t fetch = 0;
+    FetchId fetch;
     uint32_t shard = 0;
     transport::OutgoingShard data;
     std::shared_ptr<const void> owner = {};  // of its bytes
