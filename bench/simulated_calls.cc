@@ -27,6 +27,7 @@ using gangway::ArrayHandle;
 using gangway::Client;
 using gangway::ExecutableHandle;
 using gangway::Status;
+using gangway::UploadId;
 using gangway::bench::Answer;
 
 constexpr int kAwaited = 16;  // calls from one wait for a result to the next
@@ -73,7 +74,7 @@ class Caller {
   ArrayHandle Put(const std::vector<uint32_t>& devices) {
     static const std::string word(4, 'x');
     const ArrayHandle array = client_.NewArrayHandle();
-    const uint64_t upload = client_.Upload(array, {.element_type = gangway::bench::kF32,
+    const UploadId upload = client_.Upload(array, {.element_type = gangway::bench::kF32,
                                                    .shard_dims = {1},
                                                    .devices = devices,
                                                    .shard_bytes = word.size()});

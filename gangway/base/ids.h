@@ -1,9 +1,10 @@
 // Numbers that identify things, as types that do not mix. The wire carries plain numbers: a
-// message's reader makes the type, and its writer calls number().
+// message's reader makes the type, and its writer calls number(), or NumberOf() of what the client's users see.
 #ifndef GANGWAY_BASE_IDS_H_
 #define GANGWAY_BASE_IDS_H_
 
 #include <compare>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -69,6 +70,23 @@ using IslandDevice = Id<struct IslandDeviceTag, uint32_t>;
 
 // An operation that brings bytes to the client, and the bytes of its shards on the data streams.
 using FetchId = Id<struct FetchTag>;
+
+// These are part of the client library's public header, which includes nothing of this and declares them as well: that
+// is possible with an enum. UploadId names the bytes of an array.
+enum class UploadId : uint64_t;
+
+template <typename T>
+concept PublicId = std::same_as<T, UploadId>;
+
+template <PublicId T>
+constexpr uint64_t NumberOf(T id) {
+  return static_cast<uint64_t>(id);
+}
+
+template <PublicId T>
+std::ostream& operator<<(std::ostream& out, T id) {
+  return out << NumberOf(id);
+}
 
 }  // namespace gangway
 

@@ -148,7 +148,7 @@ void ClientImpl::OpenLinks(const wire::HelloReply& reply) {
   options.on_lost = [this](WorkerKey worker, const absl::Status& why) {
     fetches_.OnWorkerLost(worker, why);
   };
-  options.on_upload_lost = [this](uint64_t upload, const absl::Status& why) {
+  options.on_upload_lost = [this](UploadId upload, const absl::Status& why) {
     uploads_.Fail(upload, why);
   };
   options.suspicion = [this] { return controller_.Suspicion(); };
@@ -208,7 +208,7 @@ void ClientImpl::OnEvent(wire::SessionEvent& event) {
     case wire::SessionEvent::kProgress:
       return submitter_.OnProgress(event.progress());
     case wire::SessionEvent::kUploadFailed:
-      return uploads_.Forget(event.upload_failed().upload());
+      return uploads_.Forget(UploadId(event.upload_failed().upload()));
     case wire::SessionEvent::kUsage:
       return questions_.OnUsage(event.usage());
     case wire::SessionEvent::kEnded:
@@ -296,27 +296,27 @@ void ClientImpl::Put(ArrayHandle array, const ArraySpec& spec,
   uploads_.Put(array, spec, shards, std::move(ended));
 }
 
-uint64_t ClientImpl::Upload(ArrayHandle array, const ArraySpec& spec, StatusCallback ended) {
+UploadId ClientImpl::Upload(ArrayHandle array, const ArraySpec& spec, StatusCallback ended) {
   if (origin_.is_elsewhere()) [[unlikely]]
-    return ended ? (ended(Origin::Elsewhere()), 0) : 0;
+    return ended ? (ended(Origin::Elsewhere()), UploadId()) : UploadId();
   return uploads_.Begin(array, spec, std::move(ended));
 }
 
-void ClientImpl::Push(uint64_t upload, uint32_t shard, std::string_view data,
+void ClientImpl::Push(UploadId upload, uint32_t shard, std::string_view data,
                       std::function<void()> released) {
   if (origin_.is_elsewhere()) [[unlikely]]
     return released ? released() : void();
   uploads_.Push(upload, shard, data, std::move(released));
 }
 
-void ClientImpl::Reserve(uint64_t upload, uint32_t shard,
+void ClientImpl::Reserve(UploadId upload, uint32_t shard,
                          std::function<void(std::shared_ptr<char> place)> placed) {
   if (origin_.is_elsewhere()) [[unlikely]]
     return;
   uploads_.Reserve(upload, shard, std::move(placed));
 }
 
-void ClientImpl::AbandonUpload(uint64_t upload, Status why) {
+void ClientImpl::AbandonUpload(UploadId upload, Status why) {
   if (origin_.is_elsewhere()) [[unlikely]]
     return;
   if (why.ok()) why = absl::CancelledError("the upload was abandoned");

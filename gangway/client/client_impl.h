@@ -57,12 +57,12 @@ class ClientImpl final : public Client {
   uint64_t losses() const override { return losses_.load(std::memory_order_relaxed); }
   void Put(ArrayHandle array, const ArraySpec& spec, std::span<const std::string_view> shards,
            StatusCallback ended) override;
-  uint64_t Upload(ArrayHandle array, const ArraySpec& spec, StatusCallback ended) override;
-  void Push(uint64_t upload, uint32_t shard, std::string_view data,
+  UploadId Upload(ArrayHandle array, const ArraySpec& spec, StatusCallback ended) override;
+  void Push(UploadId upload, uint32_t shard, std::string_view data,
             std::function<void()> released) override;
-  void Reserve(uint64_t upload, uint32_t shard,
+  void Reserve(UploadId upload, uint32_t shard,
                std::function<void(std::shared_ptr<char> place)> placed) override;
-  void AbandonUpload(uint64_t upload, Status why) override;
+  void AbandonUpload(UploadId upload, Status why) override;
   void Call(ExecutableHandle executable, std::span<const ArrayHandle> arguments,
             std::span<const ArrayHandle> results, CallOptions options) override;
   void Copy(std::span<const ArrayHandle> sources, std::span<const ArrayHandle> results,

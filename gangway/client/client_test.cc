@@ -343,7 +343,7 @@ TEST_F(ClientTest, PushesAreCutIntoChunksForTheWorkerOfTheShard) {
   const size_t bytes = DataLinks::kChunkBytes * 5 / 2;
   const std::string data0(bytes, 'x'), data1(bytes, 'y');
   Arrival<bool> released0, released1;
-  const uint64_t upload = client_->Upload(5, Spec({3, 0}, bytes));
+  const UploadId upload = client_->Upload(5, Spec({3, 0}, bytes));
   client_->Push(upload, 1, data1, [&] { released1.Set(true); });
   client_->Push(upload, 0, data0, [&] { released0.Set(true); });
   const auto to1 = cluster_.worker(1).Chunks(1);
@@ -351,7 +351,7 @@ TEST_F(ClientTest, PushesAreCutIntoChunksForTheWorkerOfTheShard) {
   std::string received;
   for (const wire::Bulk& chunk : to1) {
     EXPECT_EQ(chunk.name().session(), 42u);
-    EXPECT_EQ(chunk.name().upload(), upload);
+    EXPECT_EQ(chunk.name().upload(), NumberOf(upload));
     EXPECT_EQ(chunk.name().shard(), 0u);
     EXPECT_EQ(chunk.bytes().offset(), received.size());
     EXPECT_LE(chunk.bytes().data().size(), DataLinks::kChunkBytes);
@@ -370,14 +370,14 @@ TEST_F(ClientTest, ASmallPushLeavesOnTheCallersThread) {
   const std::string data = "12345678";
   bool at_once = false;
   for (size_t i = 0; i < 100 && !at_once; ++i) {
-    const uint64_t upload = client_->Upload(5 + i, Spec({0}, data.size()));
+    const UploadId upload = client_->Upload(5 + i, Spec({0}, data.size()));
     Arrival<bool> released;
     client_->Push(upload, 0, data, [&, caller = std::this_thread::get_id()] {
       released.Set(std::this_thread::get_id() == caller);
     });
     const auto chunks = cluster_.worker(0).Chunks(i + 1);
     ASSERT_EQ(chunks.size(), i + 1);
-    EXPECT_EQ(chunks[i].name().upload(), upload);
+    EXPECT_EQ(chunks[i].name().upload(), NumberOf(upload));
     EXPECT_EQ(chunks[i].bytes().data(), data);
     EXPECT_TRUE(chunks[i].bytes().last());
     at_once = released.Get();
@@ -400,15 +400,15 @@ TEST_F(ClientTest, TM2_LargePushesWaitForTheLinkAndTakeTurns) {
   const size_t bytes = 3 * DataLinks::kQueueBytes;
   const std::string large(bytes, 'a'), small(100, 'b');
   Arrival<int> released;
-  const uint64_t first = client_->Upload(1, Spec({0, 1}, bytes));
-  const uint64_t second = client_->Upload(2, Spec({0}, small.size()));
+  const UploadId first = client_->Upload(1, Spec({0, 1}, bytes));
+  const UploadId second = client_->Upload(2, Spec({0}, small.size()));
   client_->Push(first, 0, large, [&] { released.Set(0); });
   client_->Push(first, 1, large, [&] { released.Set(1); });
   client_->Push(second, 0, small, [&] { released.Set(2); });
   const auto chunks = cluster_.worker(0).Chunks(3);
   size_t received[2] = {0, 0}, position = 0, small_at = 0;
   for (const wire::Bulk& chunk : chunks) {
-    if (chunk.name().upload() == second) {
+    if (chunk.name().upload() == NumberOf(second)) {
       small_at = position;
     } else {
       EXPECT_EQ(chunk.bytes().offset(), received[chunk.name().shard()]);
@@ -425,37 +425,37 @@ TEST_F(ClientTest, TM2_LargePushesWaitForTheLinkAndTakeTurns) {
 TEST_F(ClientTest, AbandonedAndWrongUploadsTellTheController) {
   Open();
   const std::string data(8, 'x');
-  const uint64_t abandoned = client_->Upload(1, Spec({0, 2}, 8));
+  const UploadId abandoned = client_->Upload(1, Spec({0, 2}, 8));
   client_->Push(abandoned, 0, data, {});
   client_->AbandonUpload(abandoned, absl::AbortedError("no more bytes"));
   Arrival<int> released;
-  const uint64_t wrong = client_->Upload(2, Spec({3}, 9));
+  const UploadId wrong = client_->Upload(2, Spec({3}, 9));
   client_->Push(wrong, 0, data, [&] { released.Set(0); });
   const auto ops = cluster_.controller().Ops(4);
   ASSERT_EQ(ops.size(), 4u);
-  EXPECT_EQ(ops[1].abandon().upload(), abandoned);
+  EXPECT_EQ(ops[1].abandon().upload(), NumberOf(abandoned));
   EXPECT_EQ(ops[1].abandon().failure().message(), "no more bytes");
-  EXPECT_EQ(ops[3].abandon().upload(), wrong);
+  EXPECT_EQ(ops[3].abandon().upload(), NumberOf(wrong));
   EXPECT_THAT(ops[3].abandon().failure().message(), HasSubstr("8 bytes, not the declared 9"));
   released.Get();
 }
 
 TEST_F(ClientTest, WorkersHearOfAnAbandonedUploadAfterTheController) {
   Open();
-  const uint64_t upload = client_->Upload(1, Spec({0}, 8));
+  const UploadId upload = client_->Upload(1, Spec({0}, 8));
   client_->AbandonUpload(upload, absl::DataLossError("the file is gone"));
   ASSERT_EQ(cluster_.controller().Ops(2).size(), 2u);
   const std::string data(8, 'x');  // what is sent after it, to see what came before
-  const uint64_t later = client_->Upload(2, Spec({0}, 8));
+  const UploadId later = client_->Upload(2, Spec({0}, 8));
   client_->Push(later, 0, data, {});
   for (const wire::Bulk& chunk : cluster_.worker(0).Chunks(1))
     EXPECT_FALSE(chunk.has_dropped()) << "the worker's own error would be first";
   wire::SessionEvent failed;
-  failed.mutable_upload_failed()->set_upload(upload);
+  failed.mutable_upload_failed()->set_upload(NumberOf(upload));
   cluster_.controller().SendEvent(failed);
   EXPECT_TRUE(cluster_.worker(0).Wait([upload](const auto& frames) {
     return std::any_of(frames.begin(), frames.end(), [upload](const wire::Frame& frame) {
-      return frame.bulk().has_dropped() && frame.bulk().name().upload() == upload;
+      return frame.bulk().has_dropped() && frame.bulk().name().upload() == NumberOf(upload);
     });
   }));
 }
@@ -715,7 +715,7 @@ TEST_F(ClientTest, NothingIsPushedIntoAStreamThatIsNotWelcome) {
 
 TEST_F(ClientTest, BytesGoToTheProcessThatTheUploadNamesOrNowhere) {
   Open();
-  const uint64_t late = client_->Upload(1, Spec({2}, 4));
+  const UploadId late = client_->Upload(1, Spec({2}, 4));
   wire::SessionEvent event;
   *event.mutable_worker_state()->mutable_worker() = ScriptedCluster::Worker(1);
   event.mutable_worker_state()->set_up(false);
@@ -730,7 +730,7 @@ TEST_F(ClientTest, BytesGoToTheProcessThatTheUploadNamesOrNowhere) {
   Arrival<int> dropped, kept, sent;
   client_->Push(late, 0, data, [&] { dropped.Set(0); });
   dropped.Get();
-  const uint64_t held = client_->Upload(2, Spec({2}, 4));
+  const UploadId held = client_->Upload(2, Spec({2}, 4));
   client_->Push(held, 0, data, [&] { kept.Set(0); });
   const std::vector<wire::Op> ops = cluster_.controller().Ops(3);
   ASSERT_EQ(ops.at(0).upload().destinations_size(), 1);
@@ -750,7 +750,7 @@ TEST_F(ClientTest, BytesGoToTheProcessThatTheUploadNamesOrNowhere) {
   sent.Get();
   const auto chunks = cluster_.worker(1).Chunks(2);
   ASSERT_EQ(chunks.size(), 2u);
-  EXPECT_EQ(chunks[0].name().upload(), held);
+  EXPECT_EQ(chunks[0].name().upload(), NumberOf(held));
 }
 
 TEST_F(ClientTest, ASessionThatTheControllerEndsSaysWhy) {
@@ -774,9 +774,9 @@ TEST_F(ClientTest, AFailedUploadNeedsNoBytesAndItsWorkersFreeThoseThatTheyHave_T
   const std::string data(4, 'x');
   client_->Push(client_->Upload(3, Spec({0}, 4)), 0, data, {});
   ASSERT_EQ(cluster_.worker(0).Chunks(1).size(), 1u);
-  const uint64_t upload = client_->Upload(1, Spec({0}, 4));
+  const UploadId upload = client_->Upload(1, Spec({0}, 4));
   wire::SessionEvent event;
-  event.mutable_upload_failed()->set_upload(upload);
+  event.mutable_upload_failed()->set_upload(NumberOf(upload));
   cluster_.controller().SendEvent(event);
   Arrival<absl::Status> seen;
   client_->Await(std::vector<ArrayHandle>{9}, [&](absl::Status status) { seen.Set(status); });
@@ -786,16 +786,16 @@ TEST_F(ClientTest, AFailedUploadNeedsNoBytesAndItsWorkersFreeThoseThatTheyHave_T
   EXPECT_TRUE(seen.Get().ok());
   Arrival<int> dropped, sent;
   client_->Push(upload, 0, data, [&] { dropped.Set(0); });
-  const uint64_t next = client_->Upload(2, Spec({0}, 4));
+  const UploadId next = client_->Upload(2, Spec({0}, 4));
   client_->Push(next, 0, data, [&] { sent.Set(0); });
   dropped.Get();
   sent.Get();
   const auto chunks = cluster_.worker(0).Chunks(3);
   ASSERT_EQ(chunks.size(), 3u);
   const size_t first = chunks[1].has_dropped() ? 1 : 2;
-  EXPECT_EQ(chunks[first].name().upload(), upload);
+  EXPECT_EQ(chunks[first].name().upload(), NumberOf(upload));
   EXPECT_TRUE(chunks[first].has_dropped() && chunks[first].bytes().data().empty());
-  EXPECT_EQ(chunks[3 - first].name().upload(), next);
+  EXPECT_EQ(chunks[3 - first].name().upload(), NumberOf(next));
   EXPECT_FALSE(chunks[3 - first].has_dropped());
 }
 

@@ -136,9 +136,9 @@ bool DataLinks::PushNow(WorkerKey key, const Push& push) {
 absl::Status DataLinks::Sender::Send(wire::Frame frame) {
   const wire::Bulk& bulk = frame.bulk();
   const bool proves = bulk.has_bytes() || bulk.has_placed();
-  const uint64_t upload = proves ? bulk.name().upload() : 0;  // 0: nothing to prove
+  const UploadId upload{proves ? bulk.name().upload() : 0};  // 0: nothing to prove
   return frames->Send(std::move(frame), [this, upload] {
-    if (upload == 0) return;
+    if (upload == UploadId()) return;
     MutexLock lock(mutex);
     if (unproven.empty() || unproven.back() != upload) unproven.push_back(upload);
   });
@@ -149,7 +149,7 @@ wire::Frame DataLinks::FrameOf(const Push& push, const transport::OutgoingShard&
   wire::Frame frame;
   wire::Bulk& bulk = *frame.mutable_bulk();
   bulk.mutable_name()->set_session(options_.session.number());
-  bulk.mutable_name()->set_upload(push.upload);
+  bulk.mutable_name()->set_upload(NumberOf(push.upload));
   bulk.mutable_name()->set_shard(push.shard);
   transport::PutStep(shard, step, bulk);
   return frame;
@@ -161,7 +161,7 @@ bool DataLinks::IsFor(const WorkerLink& worker, const Destination& to) {
   return to.next && to.incarnation == incarnation;
 }
 
-void DataLinks::Withdraw(uint64_t upload) {
+void DataLinks::Withdraw(UploadId upload) {
   for (auto& [key, to] : workers_) {
     if (to.open != nullptr) {
       std::erase_if(to.open->reserved,
@@ -171,7 +171,7 @@ void DataLinks::Withdraw(uint64_t upload) {
   }
 }
 
-void DataLinks::TellDropped(uint64_t upload) {
+void DataLinks::TellDropped(UploadId upload) {
   if (closed_) return;
   for (auto& [key, to] : workers_) {
     if (to.link == nullptr) continue;
@@ -315,7 +315,7 @@ bool DataLinks::SendWords(WorkerLink& to) {
   for (; !to.dropped.empty(); to.dropped.pop_front()) {
     wire::Frame frame;
     frame.mutable_bulk()->mutable_name()->set_session(options_.session.number());
-    frame.mutable_bulk()->mutable_name()->set_upload(to.dropped.front());
+    frame.mutable_bulk()->mutable_name()->set_upload(NumberOf(to.dropped.front()));
     frame.mutable_bulk()->mutable_dropped();
     if (!connection.sender->Send(std::move(frame)).ok()) return false;
   }
@@ -356,7 +356,7 @@ void DataLinks::GiveUpSilent(WorkerKey key) {
 void DataLinks::LoseSent(WorkerLink& to, const absl::Status& why) {
   const ConnectionPtr connection = to.open;
   HangUp(to, why);
-  std::set<uint64_t> lost =
+  std::set<UploadId> lost =
       TakePushes(to, [](const Pushing& pushing) { return pushing.shard.begun(); });
   if (connection != nullptr) {
     lost.insert(connection->question.uploads.begin(), connection->question.uploads.end());
@@ -371,12 +371,12 @@ void DataLinks::LoseSent(WorkerLink& to, const absl::Status& why) {
   };
   to.active.ForEach(must_be_sent);
   std::for_each(to.waiting.begin(), to.waiting.end(), must_be_sent);
-  for (uint64_t upload : lost) options_.on_upload_lost(upload, why);
+  for (UploadId upload : lost) options_.on_upload_lost(upload, why);
 }
 
 template <typename Of>
-std::set<uint64_t> DataLinks::TakePushes(WorkerLink& to, Of of) {
-  std::set<uint64_t> taken;
+std::set<UploadId> DataLinks::TakePushes(WorkerLink& to, Of of) {
+  std::set<UploadId> taken;
   for (Pushing& pushing : to.active.TakeIf(of)) {
     taken.insert(pushing.push.upload);
     Released(pushing.push);
@@ -395,7 +395,7 @@ std::set<uint64_t> DataLinks::TakePushes(WorkerLink& to, Of of) {
 }
 
 void DataLinks::GiveUp(WorkerKey key, const absl::Status& why) {
-  for (uint64_t upload : TakePushes(workers_[key], [](const Pushing&) { return true; }))
+  for (UploadId upload : TakePushes(workers_[key], [](const Pushing&) { return true; }))
     options_.on_upload_lost(upload, why);
   options_.on_lost(key, why);
 }

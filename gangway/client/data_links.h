@@ -59,7 +59,7 @@ struct Destination {
 
 // The bytes of one shard.
 struct Push {
-  uint64_t upload = 0;
+  UploadId upload{};
   Destination to;
   uint32_t shard = 0;
   std::string_view data;
@@ -110,7 +110,7 @@ class DataLinks {
                        std::function<void(wire::HostCallbackReply)> reply)>
         on_host_callback;
     // Not all bytes of the upload will arrive.
-    std::function<void(uint64_t upload, const absl::Status& why)> on_upload_lost;
+    std::function<void(UploadId upload, const absl::Status& why)> on_upload_lost;
     // What else may be wrong when a stream is lost, as a sentence; empty: nothing is known. May be null.
     std::function<std::string()> suspicion;
   };
@@ -143,9 +143,9 @@ class DataLinks {
                std::function<void(std::shared_ptr<char> place)> placed);
 
   // Drops the queued pushes and reservations of the upload.
-  void Withdraw(uint64_t upload);
+  void Withdraw(UploadId upload);
   // The controller has refused the upload or reports it as failed: tells the workers, which may hold bytes of it.
-  void TellDropped(uint64_t upload);
+  void TellDropped(UploadId upload);
 
   // To be called every kWatchInterval while an answer of a worker in `awaited` is awaited or Watch has returned true:
   // more is under way.
@@ -159,7 +159,7 @@ class DataLinks {
     transport::OutgoingShard shard;
     bool unplaceable = false;  // do not request a place (again)
   };
-  using ShardKey = std::pair<uint64_t, uint32_t>;  // upload, shard
+  using ShardKey = std::pair<UploadId, uint32_t>;  // and the number of the shard in it
   // A place requested before its push.
   struct Reservation {
     uint64_t bytes = 0;
@@ -180,14 +180,14 @@ class DataLinks {
     const Incarnation incarnation;
     Mutex mutex;
     // Uploads of which the link has taken bytes since the last question; repeated ones.
-    std::vector<uint64_t> unproven GANGWAY_GUARDED_BY(mutex);
+    std::vector<UploadId> unproven GANGWAY_GUARDED_BY(mutex);
   };
   enum class Asked : uint8_t { kNothing, kUnsent, kSent };
   // The reply to it proves that what was sent before it has arrived.
   struct Question {
     Asked state = Asked::kNothing;  // kUnsent: the link took no more
     uint64_t number = 0;            // once it is sent
-    std::vector<uint64_t> uploads;  // of which bytes were sent before it
+    std::vector<UploadId> uploads;  // of which bytes were sent before it
   };
   // What belongs to a link from its welcome until it is lost.
   struct Connection {
@@ -213,7 +213,7 @@ class DataLinks {
     transport::SendTurns<Pushing> active;
     std::deque<Pushing> placing;  // have requested a place
     std::deque<Pushing> waiting;
-    std::deque<uint64_t>
+    std::deque<UploadId>
         dropped;  // uploads whose bytes this incarnation is still to be told to free
   };
 
@@ -234,7 +234,7 @@ class DataLinks {
   void GiveUp(WorkerKey key, const absl::Status& why);
   // Takes the pushes that `of` selects off the queues, and returns their uploads.
   template <typename Of>
-  static std::set<uint64_t> TakePushes(WorkerLink& to, Of of);
+  static std::set<UploadId> TakePushes(WorkerLink& to, Of of);
   static bool IsBusy(const WorkerLink& to);
   void Look(WorkerKey key, Clock::time_point now, Clock::duration stood_still);
   static void Ask(WorkerLink& to, Clock::time_point now);

@@ -31,9 +31,10 @@ bool DataLinks::TakeReservation(WorkerLink& to, Pushing& pushing) {
 void DataLinks::OnPlace(WorkerKey key, Connection& connection, const wire::ShardName& name,
                         const wire::PlaceAnswer& answer) {
   WorkerLink& to = workers_[key];
-  if (OnReserved(connection, {name.upload(), name.shard()}, answer)) return;
-  auto pushing = std::find_if(to.placing.begin(), to.placing.end(), [&name](const Pushing& each) {
-    return each.push.upload == name.upload() && each.push.shard == name.shard();
+  const UploadId upload{name.upload()};
+  if (OnReserved(connection, {upload, name.shard()}, answer)) return;
+  auto pushing = std::find_if(to.placing.begin(), to.placing.end(), [&](const Pushing& each) {
+    return each.push.upload == upload && each.push.shard == name.shard();
   });
   if (pushing == to.placing.end()) return;
   if (answer.has_place() && answer.place().size() == pushing->push.data.size()) {
@@ -93,7 +94,7 @@ bool DataLinks::AskForPlace(WorkerLink& to, const Push& push, size_t bytes) {
   wire::Frame frame;
   wire::Bulk& wish = *frame.mutable_bulk();
   wish.mutable_name()->set_session(options_.session.number());
-  wish.mutable_name()->set_upload(push.upload);
+  wish.mutable_name()->set_upload(NumberOf(push.upload));
   wish.mutable_name()->set_shard(push.shard);
   wish.mutable_place_request()->set_size(bytes);
   return to.open->sender->Send(std::move(frame)).ok();

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <thread>
 
+#include "gangway/base/ids.h"
 #include "gangway/client/scripted_cluster.h"
 #include "gangway/transport/shm/shared_pool.h"
 
@@ -74,7 +75,7 @@ class SharedDataTest : public ::testing::Test {
     EXPECT_TRUE(worker().Wait([&](const auto& frames) { return all(frames).size() >= count; }));
     return all(worker().frames());
   }
-  uint64_t Declare() {
+  UploadId Declare() {
     return client_->Upload(next_array_++, {.element_type = 3,
                                            .shard_dims = {static_cast<int64_t>(kBytes)},
                                            .devices = {0},
@@ -89,7 +90,7 @@ class SharedDataTest : public ::testing::Test {
   }
   // Reserves a place and pushes before the worker has answered. Returns the request.
   wire::Bulk PushBehindReserve(const std::string& bytes, Arrival<bool>& released) {
-    const uint64_t upload = Declare(), next = Declare();
+    const UploadId upload = Declare(), next = Declare();
     client_->Reserve(upload, 0, [](const std::shared_ptr<char>&) { ADD_FAILURE() << "too late"; });
     wire::Bulk wish = Words(1).at(0);
     client_->Push(upload, 0, bytes, [&released] { released.Set(true); });
@@ -189,10 +190,10 @@ TEST_F(SharedDataTest, BytesOutliveTheClientAndItsWorker) {
 TEST_F(SharedDataTest, BytesWrittenAheadIntoTheirPlaceAreNotSent) {
   Arrival<std::shared_ptr<char>> placed;
   Arrival<bool> released;
-  const uint64_t upload = Declare();
+  const UploadId upload = Declare();
   client_->Reserve(upload, 0, [&](std::shared_ptr<char> place) { placed.Set(std::move(place)); });
   const wire::Bulk wish = Words(1).at(0);
-  EXPECT_EQ(wish.name().upload(), upload);
+  EXPECT_EQ(wish.name().upload(), NumberOf(upload));
   EXPECT_EQ(wish.place_request().size(), kBytes);
   auto block = MakeBlock('-');
   AnswerWish(wish, block.get());
@@ -228,7 +229,7 @@ TEST_F(SharedDataTest, WhereNoPlaceIsGivenBytesAreSent) {
 
 TEST_F(SharedDataTest, ALostStreamForgetsItsPlacesAndSends) {
   Arrival<std::shared_ptr<char>> placed;
-  const uint64_t upload = Declare();
+  const UploadId upload = Declare();
   client_->Reserve(upload, 0, [&](std::shared_ptr<char> place) { placed.Set(std::move(place)); });
   auto block = MakeBlock('-');
   AnswerWish(Words(1).at(0), block.get());

@@ -49,7 +49,7 @@ void Uploads::SetDestination(WorkerKey worker, Destination destination) {
 void Uploads::Put(ArrayHandle array, const ArraySpec& spec,
                   std::span<const std::string_view> shards, StatusCallback ended) {
   if (IsSmall(spec, shards) && PutWithDeclaration(array, spec, shards, ended)) return;
-  const uint64_t upload = Begin(array, spec, std::move(ended));
+  const UploadId upload = Begin(array, spec, std::move(ended));
   if (shards.size() != spec.devices.size()) {
     return Abandon(upload, absl::InvalidArgumentError(absl::StrCat(
                                "an array on ", spec.devices.size(),
@@ -124,9 +124,9 @@ void Uploads::LookForPutRoom() {
 
 // --- In pushes ---
 
-uint64_t Uploads::Begin(ArrayHandle array, const ArraySpec& spec, StatusCallback ended) {
+UploadId Uploads::Begin(ArrayHandle array, const ArraySpec& spec, StatusCallback ended) {
   const Submitter::Sending sending(submitter_);
-  const uint64_t id = submitter_.NewId<uint64_t>();
+  const auto id = submitter_.NewId<UploadId>();
   auto devices = std::make_shared<const std::vector<uint32_t>>(spec.devices);
   {
     MutexLock lock(mutex_);
@@ -134,7 +134,7 @@ uint64_t Uploads::Begin(ArrayHandle array, const ArraySpec& spec, StatusCallback
     const absl::Status appended = submitter_.Append(1, std::move(ended), [&](wire::Op& op) {
       wire::UploadOp& upload = *op.mutable_upload();
       upload.set_array(array);
-      upload.set_upload(id);
+      upload.set_upload(NumberOf(id));
       ToWire(spec, upload.mutable_spec());
       for (const auto& [worker, to] : destinations) {
         wire::Destination* destination = upload.add_destinations();
@@ -168,7 +168,7 @@ std::map<WorkerKey, Destination> Uploads::DestinationsOf(
 }
 
 // The device of the shard is the cluster's.
-Uploads::Outgoing Uploads::NewPush(uint64_t upload, const Uploading& uploading,
+Uploads::Outgoing Uploads::NewPush(UploadId upload, const Uploading& uploading,
                                    uint32_t shard) const {
   Outgoing outgoing{.worker = *handles_.WorkerOf((*uploading.devices)[shard])};
   outgoing.push.upload = upload;
@@ -178,7 +178,7 @@ Uploads::Outgoing Uploads::NewPush(uint64_t upload, const Uploading& uploading,
   return outgoing;
 }
 
-void Uploads::Push(uint64_t upload, uint32_t shard, std::string_view data,
+void Uploads::Push(UploadId upload, uint32_t shard, std::string_view data,
                    std::function<void()> released) {
   // A burst's upload waits to be sent with others, and so may its bytes.
   const bool in_burst = data.size() < DataLinks::kPlacedBytesMin && submitter_.HoldsBurst();
@@ -220,7 +220,7 @@ absl::Status Uploads::Check(const Uploading& uploading, uint32_t shard, size_t b
 }
 
 // Null: the bytes are not needed.
-std::optional<Uploads::Outgoing> Uploads::TakePush(uint64_t upload, uint32_t shard,
+std::optional<Uploads::Outgoing> Uploads::TakePush(UploadId upload, uint32_t shard,
                                                    std::string_view data) {
   MutexLock lock(mutex_);
   const auto it = uploads_.find(upload);
@@ -238,7 +238,7 @@ std::optional<Uploads::Outgoing> Uploads::TakePush(uint64_t upload, uint32_t sha
   return outgoing;
 }
 
-void Uploads::Reserve(uint64_t upload, uint32_t shard,
+void Uploads::Reserve(UploadId upload, uint32_t shard,
                       std::function<void(std::shared_ptr<char> place)> placed) {
   {
     MutexLock lock(mutex_);
@@ -279,20 +279,20 @@ std::function<void()> Uploads::TakeWaiting() {
 
 // --- Uploads that come to nothing ---
 
-void Uploads::Abandon(uint64_t upload, const absl::Status& why) {
+void Uploads::Abandon(UploadId upload, const absl::Status& why) {
   MutexLock lock(mutex_);
   if (uploads_.contains(upload)) AbandonLocked(upload, why);
 }
 
-void Uploads::Fail(uint64_t upload, const absl::Status& why) {
+void Uploads::Fail(UploadId upload, const absl::Status& why) {
   MutexLock lock(mutex_);
   AbandonLocked(upload, why);
 }
 
-void Uploads::AbandonLocked(uint64_t upload, const absl::Status& why) {
+void Uploads::AbandonLocked(UploadId upload, const absl::Status& why) {
   uploads_.erase(upload);
   const absl::Status appended = submitter_.Append(0, nullptr, [&](wire::Op& op) {
-    op.mutable_abandon()->set_upload(upload);
+    op.mutable_abandon()->set_upload(NumberOf(upload));
     *op.mutable_abandon()->mutable_failure() = wire::ToFailure(why);
   });
   if (!appended.ok()) return;
@@ -302,7 +302,7 @@ void Uploads::AbandonLocked(uint64_t upload, const absl::Status& why) {
 }
 
 // Its bytes need not be sent.
-void Uploads::Withdraw(uint64_t upload) {
+void Uploads::Withdraw(UploadId upload) {
   std::vector<std::function<void()>> released;
   {
     MutexLock lock(mutex_);
@@ -317,7 +317,7 @@ void Uploads::Withdraw(uint64_t upload) {
   links_->Withdraw(upload);
 }
 
-void Uploads::Forget(uint64_t upload) {
+void Uploads::Forget(UploadId upload) {
   Withdraw(upload);
   links_->TellDropped(upload);
 }

@@ -24,6 +24,7 @@
 #include "absl/status/status.h"
 
 #include "gangway/base/executor.h"
+#include "gangway/base/ids.h"
 #include "gangway/base/mutex.h"
 #include "gangway/client/activity.h"
 #include "gangway/client/client.h"
@@ -45,13 +46,13 @@ class Uploads {
   // As in Client; Begin is its Upload.
   void Put(ArrayHandle array, const ArraySpec& spec, std::span<const std::string_view> shards,
            StatusCallback ended) GANGWAY_EXCLUDES(mutex_);
-  uint64_t Begin(ArrayHandle array, const ArraySpec& spec, StatusCallback ended)
+  UploadId Begin(ArrayHandle array, const ArraySpec& spec, StatusCallback ended)
       GANGWAY_EXCLUDES(mutex_);
-  void Push(uint64_t upload, uint32_t shard, std::string_view data, std::function<void()> released)
+  void Push(UploadId upload, uint32_t shard, std::string_view data, std::function<void()> released)
       GANGWAY_EXCLUDES(mutex_);
-  void Reserve(uint64_t upload, uint32_t shard,
+  void Reserve(UploadId upload, uint32_t shard,
                std::function<void(std::shared_ptr<char> place)> placed) GANGWAY_EXCLUDES(mutex_);
-  void Abandon(uint64_t upload, const absl::Status& why) GANGWAY_EXCLUDES(mutex_);
+  void Abandon(UploadId upload, const absl::Status& why) GANGWAY_EXCLUDES(mutex_);
 
   // Whether pushes wait.
   bool HoldsPushes() const GANGWAY_EXCLUDES(mutex_);
@@ -59,9 +60,9 @@ class Uploads {
   std::function<void()> TakeWaiting() GANGWAY_EXCLUDES(mutex_);
 
   // Not all of its bytes will arrive.
-  void Fail(uint64_t upload, const absl::Status& why) GANGWAY_EXCLUDES(mutex_);
+  void Fail(UploadId upload, const absl::Status& why) GANGWAY_EXCLUDES(mutex_);
   // The cluster has failed it, so its bytes are of no use. On the loop.
-  void Forget(uint64_t upload) GANGWAY_EXCLUDES(mutex_);
+  void Forget(UploadId upload) GANGWAY_EXCLUDES(mutex_);
   // The session is lost. On the loop.
   void Clear() GANGWAY_EXCLUDES(mutex_);
 
@@ -90,14 +91,14 @@ class Uploads {
   void LookForPutRoom() GANGWAY_EXCLUDES(mutex_);
   std::map<WorkerKey, Destination> DestinationsOf(const std::vector<uint32_t>& devices) const
       GANGWAY_REQUIRES(mutex_);
-  std::optional<Outgoing> TakePush(uint64_t upload, uint32_t shard, std::string_view data)
+  std::optional<Outgoing> TakePush(UploadId upload, uint32_t shard, std::string_view data)
       GANGWAY_EXCLUDES(mutex_);
   // OK: the shard may be pushed.
   absl::Status Check(const Uploading& uploading, uint32_t shard, size_t bytes) const;
-  Outgoing NewPush(uint64_t upload, const Uploading& uploading, uint32_t shard) const;
+  Outgoing NewPush(UploadId upload, const Uploading& uploading, uint32_t shard) const;
   bool Wait(Outgoing& outgoing) GANGWAY_EXCLUDES(mutex_);
-  void AbandonLocked(uint64_t upload, const absl::Status& why) GANGWAY_REQUIRES(mutex_);
-  void Withdraw(uint64_t upload) GANGWAY_EXCLUDES(mutex_);
+  void AbandonLocked(UploadId upload, const absl::Status& why) GANGWAY_REQUIRES(mutex_);
+  void Withdraw(UploadId upload) GANGWAY_EXCLUDES(mutex_);
 
   EventLoop* const loop_;
   Activity& activity_;
@@ -106,7 +107,7 @@ class Uploads {
   DataLinks* links_ = nullptr;  // set by Open, constant afterwards
 
   mutable Mutex mutex_;
-  absl::flat_hash_map<uint64_t, Uploading> uploads_ GANGWAY_GUARDED_BY(mutex_);
+  absl::flat_hash_map<UploadId, Uploading> uploads_ GANGWAY_GUARDED_BY(mutex_);
   uint64_t put_cost_ GANGWAY_GUARDED_BY(mutex_) = 0;  // of the latest operation that puts
   // Of all puts that have not ended (TM-2), where the session is told of ends.
   uint64_t puts_under_way_ GANGWAY_GUARDED_BY(mutex_) = 0;

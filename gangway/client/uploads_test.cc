@@ -50,11 +50,11 @@ class UploadsTest : public ::testing::Test {
     session_.loop.Stop();
   }
 
-  uint64_t Begin(std::vector<uint32_t> devices) {
+  UploadId Begin(std::vector<uint32_t> devices) {
     return uploads_.Begin(5, {.element_type = 3, .devices = std::move(devices), .shard_bytes = 4},
                           nullptr);
   }
-  void Push(uint64_t upload, uint32_t shard, std::string_view data = "abcd") {
+  void Push(UploadId upload, uint32_t shard, std::string_view data = "abcd") {
     uploads_.Push(upload, shard, data, [this] { ++released_; });
   }
   void Put(ArrayHandle array, std::vector<uint32_t> devices,
@@ -280,7 +280,7 @@ TEST_F(UploadsTest, AWrongPushAbandonsTheUpload) {
 }
 
 TEST_F(UploadsTest, APushOfAnotherSizeAbandonsTheUpload) {
-  const uint64_t upload = Begin({0, 1});
+  const UploadId upload = Begin({0, 1});
   Push(upload, 0, "abc");
   Push(upload, 1);  // is not needed any more
   EXPECT_THAT(Abandoned(), HasSubstr("with 3 bytes, not the declared 4"));
@@ -288,7 +288,7 @@ TEST_F(UploadsTest, APushOfAnotherSizeAbandonsTheUpload) {
 }
 
 TEST_F(UploadsTest, AShardIsPushedOnce) {
-  const uint64_t upload = Begin({0, 1});
+  const UploadId upload = Begin({0, 1});
   Push(upload, 0);
   Push(upload, 0);
   EXPECT_THAT(Abandoned(), HasSubstr("shard 0 was pushed twice"));
@@ -303,7 +303,7 @@ TEST_F(UploadsTest, AShardIsPushedToADeviceOfTheCluster) {
 }
 
 TEST_F(UploadsTest, PushesGoBesideTheBatchAndAreWatched) {
-  const uint64_t upload = Begin({0});
+  const UploadId upload = Begin({0});
   std::promise<void> go_on;
   session_.loop.Post([gate = go_on.get_future().share()] { gate.wait(); });
   Push(upload, 0);
@@ -320,7 +320,7 @@ TEST_F(UploadsTest, PushesGoBesideTheBatchAndAreWatched) {
 }
 
 TEST_F(UploadsTest, ALostUploadIsToldToTheController) {
-  const uint64_t upload = Begin({0});
+  const UploadId upload = Begin({0});
   uploads_.Fail(upload, absl::UnavailableError("its link broke"));
   EXPECT_THAT(Abandoned(), HasSubstr("its link broke"));
   uploads_.Abandon(upload, absl::CancelledError("it is abandoned already"));
@@ -328,7 +328,7 @@ TEST_F(UploadsTest, ALostUploadIsToldToTheController) {
 }
 
 TEST_F(UploadsTest, ALostSessionReleasesWhatWaits) {
-  const uint64_t upload = Begin({0, 1});
+  const UploadId upload = Begin({0, 1});
   std::promise<void> go_on;
   session_.loop.Post([gate = go_on.get_future().share()] { gate.wait(); });
   Push(upload, 0);

@@ -73,7 +73,7 @@ class Owner {
         if (world_->random().Percent(60) || (device + 1 == kDevices && sample.devices.empty()))
           sample.devices.push_back(device);
       }
-      const uint64_t upload = client_->Upload(sample.handle, {.element_type = kF32,
+      const UploadId upload = client_->Upload(sample.handle, {.element_type = kF32,
                                                               .shard_dims = {kElements},
                                                               .devices = sample.devices,
                                                               .shard_bytes = kBytes});

@@ -87,7 +87,7 @@ Outcome RunCluster(uint64_t seed, const Plan& plan) {
           ASSERT_EQ(compiled->WaitFor(seconds(60)), absl::OkStatus());
           const ArrayHandle in = (*client)->NewArrayHandle(), out = (*client)->NewArrayHandle();
           const uint64_t bytes = uint64_t{4} * static_cast<uint64_t>(elements);
-          const uint64_t upload = (*client)->Upload(in, {.element_type = kF32,
+          const UploadId upload = (*client)->Upload(in, {.element_type = kF32,
                                                          .shard_dims = {elements},
                                                          .devices = {device},
                                                          .shard_bytes = bytes});
@@ -176,7 +176,7 @@ class Traffic {
     if (!device)
       device = static_cast<uint32_t>(world_->random().Below(client_->cluster().devices.size()));
     const ArrayHandle array = client_->NewArrayHandle();
-    const uint64_t upload = client_->Upload(array, {.element_type = kF32,
+    const UploadId upload = client_->Upload(array, {.element_type = kF32,
                                                     .shard_dims = {static_cast<int64_t>(bytes / 4)},
                                                     .devices = {*device},
                                                     .shard_bytes = bytes});

@@ -123,7 +123,7 @@ class Session {
     std::optional<Known> known;
   };
   struct GivenUp {
-    uint64_t upload = 0;
+    UploadId upload{};
     std::string what;
   };
   struct Executable {
@@ -184,7 +184,7 @@ class Session {
   Blame BlameOf(const Array& array) const;
   bool IsSpoiled(const Array& array) const;
   void SetBlame(ArrayHandle array, const Blame& blame);
-  void GiveUpLater(uint64_t upload, ArrayHandle array);
+  void GiveUpLater(UploadId upload, ArrayHandle array);
   void GiveUp();
   void Leave();
   std::shared_ptr<Question> Ask(std::string what, Allowed allowed);

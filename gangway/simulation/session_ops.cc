@@ -94,7 +94,7 @@ ArrayHandle Session::Upload(const Devices& devices) {
     arguments_.push_back(std::move(argument));
     return handle;
   }
-  const uint64_t upload = client_->Upload(handle, spec);
+  const UploadId upload = client_->Upload(handle, spec);
   for (uint32_t shard = withholds || gives_up ? 1 : 0; shard < devices.size(); ++shard) {
     auto content = std::make_shared<std::string>(argument.shards[shard]);
     client_->Push(upload, shard, *content, [content] {});
@@ -109,7 +109,7 @@ void Session::SetBlame(ArrayHandle array, const Blame& blame) {
   if (!blame.records.empty()) blame_[arrays_.at(array).places[0].first] = blame;
 }
 
-void Session::GiveUpLater(uint64_t upload, ArrayHandle array) {
+void Session::GiveUpLater(UploadId upload, ArrayHandle array) {
   const std::string what = absl::StrCat(plan_.name, " gave up upload ", upload, ", at ");
   to_give_up_.push_back({upload, what});
   Blame blame{.records = {what}};

@@ -64,7 +64,7 @@ class Ring {
 
 ArrayHandle Upload(User& user, const Devices& devices, uint32_t first) {
   const ArrayHandle array = user.client().NewArrayHandle();
-  const uint64_t upload = user.client().Upload(array, {.element_type = 11,
+  const UploadId upload = user.client().Upload(array, {.element_type = 11,
                                                        .shard_dims = {kElements},
                                                        .devices = devices,
                                                        .shard_bytes = kElements * 4});

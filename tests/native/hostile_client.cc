@@ -46,6 +46,7 @@ using gangway::ExecutableInfo;
 using gangway::Result;
 using gangway::Status;
 using gangway::StatusCode;
+using gangway::UploadId;
 using nlohmann::json;
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
@@ -133,7 +134,7 @@ Result<std::string> FetchShard(Client& client, ArrayHandle array, uint32_t shard
 }
 
 void PushTo(Client& client, ArrayHandle array, const ArraySpec& spec, const std::string& shard) {
-  const uint64_t upload = client.Upload(array, spec);
+  const UploadId upload = client.Upload(array, spec);
   for (uint32_t i = 0; i < spec.devices.size(); ++i) {
     const auto bytes = std::make_shared<std::string>(shard);
     client.Push(upload, i, *bytes, [bytes] {});

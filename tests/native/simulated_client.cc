@@ -18,6 +18,7 @@ namespace {
 
 using gangway::ArrayHandle;
 using gangway::Status;
+using gangway::UploadId;
 
 constexpr int32_t kU32 = 8;  // number of the element type, as in XLA's PrimitiveType
 
@@ -60,7 +61,7 @@ class Ring {
  private:
   ArrayHandle Put() {
     const ArrayHandle array = client_.NewArrayHandle();
-    const uint64_t upload = client_.Upload(
+    const UploadId upload = client_.Upload(
         array, {.element_type = kU32, .shard_dims = {1}, .devices = devices_, .shard_bytes = 4});
     for (uint32_t shard = 0; shard < devices_.size(); ++shard)
       client_.Push(upload, shard, {reinterpret_cast<const char*>(&words_[shard]), 4}, [] {});

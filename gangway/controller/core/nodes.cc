@@ -63,7 +63,7 @@ void Nodes::Refuse(SessionId id, const wire::FailureRef& why) {
   progressed_.insert(id);
 }
 
-bool Nodes::HasUpload(SessionId session, uint64_t upload) const {
+bool Nodes::HasUpload(SessionId session, UploadId upload) const {
   return sessions_.at(session).uploads.contains(upload);
 }
 
@@ -78,14 +78,14 @@ void Nodes::Add(SessionId id, Node node) {
   if (node.numbers.empty()) node.numbers.push_back(Number(id));
   OfSession& session = sessions_.at(id);
   session.put_cost += node.put_cost;
-  if (node.upload != 0) session.uploads[node.upload] = ordinal;
+  if (node.upload != UploadId()) session.uploads[node.upload] = ordinal;
   if (node.launched && node.open_islands.size() > 1) sequencer_.Add(ordinal, node.open_islands);
   nodes_[ordinal] = {.session = id, .node = std::move(node), .failure = nullptr};
 }
 
 void Nodes::OnAbandon(SessionId session, wire::AbandonOp& op) {
   const auto& uploads = sessions_.at(session).uploads;
-  const auto upload = uploads.find(op.upload());
+  const auto upload = uploads.find(UploadId(op.upload()));
   if (upload == uploads.end()) return;  // it has ended
   wire::Failure failure = std::move(*op.mutable_failure());
   if (failure.code() == 0)
@@ -210,7 +210,7 @@ void Nodes::End(Ordinal ordinal) {
   session.ended += node.numbers.size();
   for (const uint64_t number : node.numbers)
     if (session.telling != Telling::kCountNowAndThen) session.ends.Add(number, entry.failure);
-  if (node.upload != 0) session.uploads.erase(node.upload);
+  if (node.upload != UploadId()) session.uploads.erase(node.upload);
   progressed_.insert(entry.session);
   if (entry.failure) TellFailure(entry);
 }
@@ -220,8 +220,8 @@ void Nodes::TellFailure(const Entry& entry) {
   if (entry.node.fetch != FetchId()) {
     event.mutable_fetch_failed()->set_fetch(entry.node.fetch.number());
     *event.mutable_fetch_failed()->mutable_failure() = *entry.failure;
-  } else if (entry.node.upload != 0) {
-    event.mutable_upload_failed()->set_upload(entry.node.upload);
+  } else if (entry.node.upload != UploadId()) {
+    event.mutable_upload_failed()->set_upload(NumberOf(entry.node.upload));
     *event.mutable_upload_failed()->mutable_failure() = *entry.failure;
   } else {
     return;

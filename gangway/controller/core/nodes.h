@@ -43,7 +43,7 @@ class Nodes {
     std::vector<uint32_t> unreleased_sources;  // a copy's, that have not reported Released (GS-4)
     std::vector<size_t> senders;               // the workers whose shards leave these islands
     FetchId fetch;                             // the client's number, for fetches
-    uint64_t upload = 0;                       // the client's number, for uploads
+    UploadId upload{};                         // the client's number, for uploads
     uint64_t put_cost = 0;                     // of a put (wire/put_limits.h)
     LaunchedProgramRef launched;               // of a launch
     bool alone = false;                        // likewise: no other may run beside it
@@ -65,7 +65,7 @@ class Nodes {
   wire::FailureRef CheckRoom(SessionId session) const;
   // Its client counts a node that was refused, too.
   void Refuse(SessionId session, const wire::FailureRef& why);
-  bool HasUpload(SessionId session, uint64_t upload) const;
+  bool HasUpload(SessionId session, UploadId upload) const;
   uint64_t PendingOf(SessionId session) const { return sessions_.at(session).pending; }
   // Of its puts that have not ended.
   uint64_t PutCostOf(SessionId session) const { return sessions_.at(session).put_cost; }
@@ -122,7 +122,7 @@ class Nodes {
     uint64_t ended_reported = 0;
     uint64_t numbered = 0;  // nodes so far, and further arrays of copies and puts
     NodeEnds ends;
-    absl::flat_hash_map<uint64_t, Ordinal> uploads;  // that have not ended, by the client's number
+    absl::flat_hash_map<UploadId, Ordinal> uploads;  // that have not ended, by the client's number
   };
   void Follow(const std::vector<Sequencer::Decision>& decisions);
   void Spoil(Ordinal ordinal, Entry& entry, wire::FailureRef failure);

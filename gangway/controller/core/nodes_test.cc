@@ -166,15 +166,15 @@ TEST_F(NodesTest, ASessionHasRoomForTwiceItsNodes_TM2) {
 }
 
 TEST_F(NodesTest, AnUploadIsKnownByItsNumberUntilItEnds_TM1) {
-  const Ordinal ordinal = Add({.upload = 7});
-  EXPECT_TRUE(nodes_.HasUpload(SessionId(1), 7));
-  EXPECT_FALSE(nodes_.HasUpload(SessionId(2), 7));
+  const Ordinal ordinal = Add({.upload = UploadId(7)});
+  EXPECT_TRUE(nodes_.HasUpload(SessionId(1), UploadId(7)));
+  EXPECT_FALSE(nodes_.HasUpload(SessionId(2), UploadId(7)));
   wire::AbandonOp abandon;
   abandon.set_upload(7);
   nodes_.OnAbandon(SessionId(1), abandon);
   EXPECT_EQ(MessageOf(1), "the upload was abandoned");
   for (const uint32_t island : {0, 1}) Done(island, ordinal);
-  EXPECT_FALSE(nodes_.HasUpload(SessionId(1), 7));
+  EXPECT_FALSE(nodes_.HasUpload(SessionId(1), UploadId(7)));
   EXPECT_THAT(Told(), ElementsAre("1:upload failed"));
 }
 
@@ -303,7 +303,7 @@ TEST_F(NodesTest, ACopyCountsAsOftenAsItHasArrays_TM2) {
 }
 
 TEST_F(NodesTest, NodesOfAClosedSessionEndOnTheirOwn) {
-  const Ordinal ordinal = Add({.upload = 7});
+  const Ordinal ordinal = Add({.upload = UploadId(7)});
   nodes_.Close(SessionId(1));
   Done(0, ordinal, "it fails");
   Done(1, ordinal);

@@ -162,7 +162,7 @@ wire::FailureRef Transfers::CheckUpload(const Session& session, const wire::Uplo
   if (!failure) failure = rooms_.fleet.CheckOpen(*devices);
   if (!failure) failure = rooms_.nodes.CheckRoom(session.info.id);
   if (failure) return failure;
-  if (op.upload() == 0 || rooms_.nodes.HasUpload(session.info.id, op.upload()))
+  if (op.upload() == 0 || rooms_.nodes.HasUpload(session.info.id, UploadId(op.upload())))
     return Refuse("upload number ", op.upload(), " is 0 or in use already");
   if (failure = CheckArray(session, op.array(), spec); failure) return failure;
   return rooms_.isolation.Claim(session.info, *devices, now);
@@ -186,7 +186,7 @@ void Transfers::OnUpload(Session& session, wire::UploadOp& op, Time now) {
                         .open_islands = devices->islands(),
                         .unreleased_sources = {},
                         .senders = {},
-                        .upload = op.upload(),
+                        .upload = UploadId(op.upload()),
                         .launched = nullptr,
                         .numbers = {}});
   session.arrays.Bind(op.array(), WholeStorage(ShapeOf(op.spec()), devices, storage));

@@ -18,6 +18,7 @@
 
 #include "gangway/base/clock.h"
 #include "gangway/base/executor.h"
+#include "gangway/base/ids.h"
 #include "gangway/base/mutex.h"
 #include "gangway/client/client.h"
 
@@ -70,25 +71,25 @@ class FakeClient final : public Client {
   uint64_t losses() const override { return 0; }
   void Put(ArrayHandle array, const ArraySpec& spec, std::span<const std::string_view> shards,
            StatusCallback) override {
-    Upload(array, spec, nullptr);
+    const UploadId upload = Upload(array, spec, nullptr);
     for (uint32_t i = 0; i < shards.size(); ++i) {
       auto copy = std::make_shared<const std::string>(shards[i]);
-      Push(array, i, *copy, [copy] {});
+      Push(upload, i, *copy, [copy] {});
     }
   }
-  uint64_t Upload(ArrayHandle array, const ArraySpec& spec, StatusCallback) override {
+  UploadId Upload(ArrayHandle array, const ArraySpec& spec, StatusCallback) override {
     loop_.Post([this, array, spec] {
       Array& made = arrays_[array] = Array{spec, {}, absl::OkStatus()};
       for (size_t i = 0; i < spec.devices.size(); ++i)
         made.shards.push_back(std::make_shared<Cell>());
       ++cluster_.arrays_alive;
     });
-    return array;  // names the upload as well
+    return UploadId(array);  // the handle names the upload as well
   }
-  void Push(uint64_t upload, uint32_t shard, std::string_view data,
+  void Push(UploadId upload, uint32_t shard, std::string_view data,
             std::function<void()> released) override {
-    loop_.Post([this, upload, shard, data, released] {
-      if (auto found = arrays_.find(upload); found != arrays_.end()) {
+    loop_.Post([this, array = NumberOf(upload), shard, data, released] {
+      if (auto found = arrays_.find(array); found != arrays_.end()) {
         Cell& cell = *found->second.shards[shard];
         if (cell.place != nullptr && cell.place.get() == data.data()) ++cluster_.pushed_in_place;
         cell.bytes.assign(data);
@@ -98,10 +99,10 @@ class FakeClient final : public Client {
       Recheck();
     });
   }
-  void Reserve(uint64_t upload, uint32_t shard,
+  void Reserve(UploadId upload, uint32_t shard,
                std::function<void(std::shared_ptr<char>)> placed) override {
     loop_.Post([this, upload, shard, placed] {
-      Array& array = arrays_[upload];
+      Array& array = arrays_[NumberOf(upload)];
       std::shared_ptr<char[]> place(new char[array.spec.shard_bytes]);
       array.shards[shard]->place = place;
       placed(std::shared_ptr<char>(place, place.get()));
@@ -110,7 +111,7 @@ class FakeClient final : public Client {
       cluster_.changed.NotifyAll();
     });
   }
-  void AbandonUpload(uint64_t upload, Status why) override { PoisonLater({upload}, why); }
+  void AbandonUpload(UploadId upload, Status why) override { PoisonLater({NumberOf(upload)}, why); }
 
   void Call(ExecutableHandle, std::span<const ArrayHandle> arguments,
             std::span<const ArrayHandle> results, CallOptions) override {

@@ -72,20 +72,21 @@ class InertClient final : public Client {
   uint64_t losses() const override { return 0; }
   void Put(ArrayHandle array, const ArraySpec& spec, std::span<const std::string_view> shards,
            StatusCallback) override {
-    Upload(array, spec, nullptr);
+    const UploadId upload = Upload(array, spec, nullptr);
     for (uint32_t i = 0; i < shards.size(); ++i) {
       auto copy = std::make_shared<const std::string>(shards[i]);
-      Push(array, i, *copy, [copy] {});
+      Push(upload, i, *copy, [copy] {});
     }
   }
-  uint64_t Upload(ArrayHandle array, const ArraySpec& spec, StatusCallback) override {
+  UploadId Upload(ArrayHandle array, const ArraySpec& spec, StatusCallback) override {
     CheckSpec(spec);
     arrays_[array] = spec;
-    uploads_[array] = spec;
-    return array;
+    const UploadId upload{array};  // the handle names the upload as well
+    uploads_[upload] = spec;
+    return upload;
   }
-  void Reserve(uint64_t, uint32_t, std::function<void(std::shared_ptr<char>)>) override {}
-  void Push(uint64_t upload, uint32_t shard, std::string_view data,
+  void Reserve(UploadId, uint32_t, std::function<void(std::shared_ptr<char>)>) override {}
+  void Push(UploadId upload, uint32_t shard, std::string_view data,
             std::function<void()> released) override {
     auto found = uploads_.find(upload);
     GANGWAY_CHECK(found != uploads_.end(), "a push is for an upload");
@@ -93,7 +94,7 @@ class InertClient final : public Client {
     GANGWAY_CHECK(data.size() == found->second.shard_bytes, "a push has all bytes of its shard");
     turns_.emplace_back(std::move(released));
   }
-  void AbandonUpload(uint64_t upload, Status why) override {
+  void AbandonUpload(UploadId upload, Status why) override {
     GANGWAY_CHECK(uploads_.contains(upload) && !why.ok(), "an upload is abandoned with a reason");
   }
   void Call(ExecutableHandle, std::span<const ArrayHandle> arguments,
@@ -147,7 +148,7 @@ class InertClient final : public Client {
   ExecutableInfo info_;
   uint64_t next_ = uint64_t{1} << 62;
   std::map<uint64_t, ArraySpec> arrays_;
-  std::map<uint64_t, ArraySpec> uploads_;
+  std::map<UploadId, ArraySpec> uploads_;
   std::deque<std::function<void()>> turns_;
 };
 

@@ -26,7 +26,7 @@ struct Incoming {
   const std::shared_ptr<const Shape> shape;
   Pieces pieces;
   std::unique_ptr<PJRT_Buffer> buffer;  // until it is retrieved
-  uint64_t upload = 0;
+  UploadId upload{};
   bool has_ended = false;  // pushed, or failed
 };
 

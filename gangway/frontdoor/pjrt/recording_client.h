@@ -79,15 +79,15 @@ class RecordingClient final : public Client {
     lines_.push_back(absl::StrCat("put ", array, " on ", absl::StrJoin(spec.devices, ",")));
     ended(absl::OkStatus());
   }
-  uint64_t Upload(ArrayHandle, const ArraySpec&, StatusCallback ended) override {
+  UploadId Upload(ArrayHandle, const ArraySpec&, StatusCallback ended) override {
     ended(absl::OkStatus());
-    return 1;
+    return UploadId(1);
   }
-  void Push(uint64_t, uint32_t, std::string_view, std::function<void()> released) override {
+  void Push(UploadId, uint32_t, std::string_view, std::function<void()> released) override {
     released();
   }
-  void Reserve(uint64_t, uint32_t, std::function<void(std::shared_ptr<char>)>) override {}
-  void AbandonUpload(uint64_t, Status) override {}
+  void Reserve(UploadId, uint32_t, std::function<void(std::shared_ptr<char>)>) override {}
+  void AbandonUpload(UploadId, Status) override {}
   void Fetch(ArrayHandle, std::vector<uint32_t>, FetchSink sink) override {
     sink.on_done(Unknown());
   }

@@ -103,7 +103,7 @@ constexpr size_t kPlacedBytesMin = size_t{512} << 10;
 constexpr std::chrono::milliseconds kPlaceLimit{500};
 
 // The memory that the worker grants for an upload; null: none, or not soon.
-std::shared_ptr<char> AwaitPlace(Client& client, uint64_t upload) {
+std::shared_ptr<char> AwaitPlace(Client& client, UploadId upload) {
   using Granted = Answer<std::shared_ptr<char>>;
   const auto granted = std::make_shared<Granted>();
   const std::shared_ptr<Wait> wait = client.NewWait();
@@ -141,7 +141,7 @@ absl::StatusOr<HostLayout> LayoutOf(std::span<const int64_t> strides, const Shap
 }
 
 // Pushes bytes of the caller, copied.
-void PushCopy(Client& client, uint64_t upload, std::string_view bytes) {
+void PushCopy(Client& client, UploadId upload, std::string_view bytes) {
   if (const std::shared_ptr<char> place = AwaitPlace(client, upload)) {
     std::memcpy(place.get(), bytes.data(), bytes.size());
     return client.Push(upload, 0, {place.get(), bytes.size()}, [place] {});

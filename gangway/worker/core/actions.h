@@ -43,7 +43,7 @@ struct ExecutableLoaded {
 // All bytes of one shard of an upload are staged.
 struct UploadShardStaged {
   SessionId session;
-  uint64_t upload = 0;
+  UploadId upload{};
   uint32_t shard = 0;
   uint64_t bytes = 0;
 };
@@ -52,7 +52,7 @@ struct UploadShardStaged {
 // node will use them, because they are not needed.
 struct UploadRefused {
   SessionId session;
-  uint64_t upload = 0;
+  UploadId upload{};
   wire::Failure failure;
   bool unwanted = false;
 };
@@ -60,7 +60,7 @@ struct UploadRefused {
 // These uploads received bytes since the last such event.
 struct UploadsMoved {
   SessionId session;
-  std::vector<uint64_t> uploads;
+  std::vector<UploadId> uploads;
 };
 
 // All local devices have ended a node after its Run or FillUpload. A fetch names the shards that it
@@ -239,7 +239,7 @@ struct SkipPosition {
 struct FillUpload {
   Ordinal ordinal;
   SessionId session;
-  uint64_t upload = 0;
+  UploadId upload{};
   StorageId storage;
   Held<HeldShards> held;
 };
@@ -247,7 +247,7 @@ struct FillUpload {
 // Drop the staged bytes of an upload, and those that still arrive.
 struct DropUpload {
   SessionId session;
-  uint64_t upload = 0;
+  UploadId upload{};
 };
 
 // Poison all local shards of a storage together.

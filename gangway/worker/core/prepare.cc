@@ -146,7 +146,7 @@ std::optional<wire::Failure> WorkerCore::PrepareUploadNode(const wire::Node& mes
   const wire::Upload& upload = message.upload();
   node.kind = Node::Kind::kUpload;
   const LocalPlaces places = PlacesOf(upload.spec().devices());
-  UploadKey key{node.session, upload.upload()};
+  UploadKey key{node.session, UploadId(upload.upload())};
   auto failure = AddResult(
       node, MakeStorage(StorageId(upload.storage()), node.session, upload.spec()), places);
   if (failure || node.outputs.empty()) {
@@ -158,7 +158,7 @@ std::optional<wire::Failure> WorkerCore::PrepareUploadNode(const wire::Node& mes
     return wire::MakeFailure(absl::StatusCode::kInvalidArgument,
                              absl::StrCat("Upload ", upload.upload(), " was declared twice."));
   }
-  node.upload = upload.upload();
+  node.upload = key.upload;
   state.ordinal = Ordinal(message.ordinal());
   state.storage = StorageId(upload.storage());
   state.shard_bytes = upload.spec().shard_bytes();

@@ -210,7 +210,7 @@ void WorkerCore::On(UploadRefused& event) {
 
 void WorkerCore::On(UploadsMoved& event) {
   wire::Staging moved;
-  for (uint64_t upload : event.uploads) {
+  for (UploadId upload : event.uploads) {
     auto entry = uploads_.find({event.session, upload});
     if (entry == uploads_.end() || !nodes_.contains(entry->second.ordinal)) continue;
     if (nodes_.at(entry->second.ordinal).released)
@@ -428,7 +428,7 @@ void WorkerCore::EndSession(SessionId session) {
 
 void WorkerCore::AbandonUploads(SessionId session) {
   std::vector<UploadKey> keys;
-  for (auto it = uploads_.lower_bound({session, 0});
+  for (auto it = uploads_.lower_bound({session, UploadId()});
        it != uploads_.end() && it->first.session == session; ++it) {
     keys.push_back(it->first);
   }

@@ -111,7 +111,7 @@ class WorkerCore {
     std::vector<StorageId> outputs;
     ExecutableId executable;
     std::optional<wire::Failure> failure;
-    uint64_t upload = 0;
+    UploadId upload{};
     bool transfers = false;         // a copy from or to other workers
     std::vector<DeviceId> sources;  // of a copy's receives, in their order
     FetchId fetch;
@@ -120,7 +120,7 @@ class WorkerCore {
 
   struct UploadKey {
     SessionId session;
-    uint64_t upload = 0;
+    UploadId upload{};
     auto operator<=>(const UploadKey&) const = default;
   };
 

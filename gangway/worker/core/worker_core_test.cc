@@ -146,7 +146,7 @@ class WorkerCoreTest : public ::testing::Test {
     return Item(item);
   }
   std::vector<Action> Staged(uint64_t upload, uint32_t shard, uint64_t bytes = 16) {
-    return Keep(core_.Step(UploadShardStaged{kSession, upload, shard, bytes}));
+    return Keep(core_.Step(UploadShardStaged{kSession, UploadId(upload), shard, bytes}));
   }
   std::vector<Action> Ended(uint64_t ordinal, std::optional<wire::Failure> failure = {}) {
     return Keep(core_.Step(NodeEnded{Ordinal(ordinal), std::move(failure), {}}));
@@ -430,8 +430,8 @@ TEST_F(WorkerCoreTest, ARefusedUploadFailsItsNodeWheneverThatComes_TM2) {
   Upload(1, 100, 7);
   Release({1});
   Staged(7, 0);
-  core_.Step(UploadRefused{kSession, 7, full});
-  core_.Step(UploadRefused{kSession, 8, full});
+  core_.Step(UploadRefused{kSession, UploadId(7), full});
+  core_.Step(UploadRefused{kSession, UploadId(8), full});
   Upload(2, 101, 8);
   Release({2});
   auto dones = Dones();
@@ -445,7 +445,8 @@ TEST_F(WorkerCoreTest, ARefusedUploadFailsItsNodeWheneverThatComes_TM2) {
 TEST_F(WorkerCoreTest, AnUploadThatNoNodeWillUseIsForgotten_TM2) {
   Staged(7, 0);
   EXPECT_EQ(core_.counts().uploads, 1u);
-  for (uint64_t upload : {7, 8}) core_.Step(UploadRefused{kSession, upload, {}, /*unwanted=*/true});
+  for (UploadId upload : {UploadId(7), UploadId(8)})
+    core_.Step(UploadRefused{kSession, upload, {}, /*unwanted=*/true});
   EXPECT_EQ(core_.counts().uploads, 0u);
 }
 
@@ -527,7 +528,7 @@ TEST_F(WorkerCoreTest, UploadsThatGotBytesAreReportedWhileTheyWait_TM1) {
   Upload(1, 100, 7);
   Upload(2, 101, 8);
   Release({1});
-  Keep(core_.Step(UploadsMoved{kSession, {7, 8, 99}}));
+  Keep(core_.Step(UploadsMoved{kSession, {UploadId(7), UploadId(8), UploadId(99)}}));
   wire::ReportBatch batch = Round();
   ASSERT_EQ(batch.reports_size(), 1);
   EXPECT_THAT(batch.reports(0).staging().ordinals(), ElementsAre(1));

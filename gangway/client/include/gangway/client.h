@@ -30,6 +30,9 @@ namespace gangway {
 using ArrayHandle = uint64_t;  // 0 = none; never reused in a session
 using ExecutableHandle = uint64_t;
 
+// Names an upload of a session for Push.
+enum class UploadId : uint64_t;
+
 // What a backend plugin says of itself, such as the versions of StableHLO that it reads, or of its devices.
 struct PluginAttribute {
   std::string name;
@@ -217,25 +220,25 @@ class Client {
 
   // Declares `array`; its bytes follow with Push, in any order of shards. Returns the upload's id
   // for Push.
-  virtual uint64_t Upload(ArrayHandle array, const ArraySpec& spec,
+  virtual UploadId Upload(ArrayHandle array, const ArraySpec& spec,
                           StatusCallback ended = nullptr) = 0;
 
   // Sends all bytes of one shard of an upload, dense and row-major. `data` stays valid and unchanged
   // until `released` is called, on any thread, perhaps on the caller's before Push returns: do not
   // hold a lock that `released` takes. Each shard is pushed once: a repeated shard or a wrong size
   // fails the rest of the upload with INVALID_ARGUMENT.
-  virtual void Push(uint64_t upload, uint32_t shard, std::string_view data,
+  virtual void Push(UploadId upload, uint32_t shard, std::string_view data,
                     std::function<void()> released) = 0;
 
   // Requests memory of the shard's worker before the bytes exist, if this process can share it. A
   // push whose bytes are already in that memory does not copy them. `placed` receives the memory at
   // most once, on the client's loop; it does not run if the worker grants none or the push came
   // first. The memory stays valid while referenced, but a later push may still copy its bytes.
-  virtual void Reserve(uint64_t upload, uint32_t shard,
+  virtual void Reserve(UploadId upload, uint32_t shard,
                        std::function<void(std::shared_ptr<char> place)> placed) = 0;
 
   // Gives up the upload: the missing shards spoil the array with `why`.
-  virtual void AbandonUpload(uint64_t upload, Status why) = 0;
+  virtual void AbandonUpload(UploadId upload, Status why) = 0;
 
   // Runs `executable`: one gang, all devices or none. The shards of arguments that the program
   // donates are consumed unless the argument is to be kept. The call itself never fails: unknown,

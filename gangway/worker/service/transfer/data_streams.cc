@@ -205,7 +205,7 @@ void DataStreams::OnBulk(uint64_t id, Stream& stream, const wire::Bulk& bulk) {
     if (bulk.has_bytes()) return OnBytes(id, stream, name, bulk.bytes());
     if (bulk.has_placed()) return OnPlaced(id, stream, name);
     if (bulk.has_place_request()) return OnPlaceRequest(stream, name, bulk.place_request().size());
-    if (bulk.has_dropped()) return OnDropped(stream, name.upload());
+    if (bulk.has_dropped()) return OnDropped(stream, UploadId(name.upload()));
   } else if (name.has_fetch()) {
     if (bulk.has_received()) return OnDone(stream, name, Done::kReceived);
     if (bulk.has_resend()) return OnDone(stream, name, Done::kUnread);
@@ -216,18 +216,18 @@ void DataStreams::OnBytes(uint64_t id, Stream& stream, const wire::ShardName& na
                           const wire::ShardBytes& bytes) {
   received_bytes_ += bytes.data().size();
   UploadStaging& staging = SessionOf(stream.session).staging;
-  absl::StatusOr<bool> complete = staging.Add(name.upload(), name.shard(), bytes);
+  absl::StatusOr<bool> complete = staging.Add(UploadId(name.upload()), name.shard(), bytes);
   if (absl::IsResourceExhausted(complete.status())) {
-    staging.Refuse(name.upload());
+    staging.Refuse(UploadId(name.upload()));
     return events_.on_refused(
-        {stream.session, name.upload(), wire::ToFailure(complete.status()), false});
+        {stream.session, UploadId(name.upload()), wire::ToFailure(complete.status()), false});
   }
   if (!complete.ok()) return Refuse(id, complete.status());
   if (*complete) OnStaged(stream, name);
 }
 
 // No node will use it: the controller has refused it, or its client has given it up.
-void DataStreams::OnDropped(const Stream& stream, uint64_t upload) {
+void DataStreams::OnDropped(const Stream& stream, UploadId upload) {
   SessionOf(stream.session).staging.Refuse(upload);
   events_.on_refused(
       {stream.session, upload,
@@ -237,18 +237,21 @@ void DataStreams::OnDropped(const Stream& stream, uint64_t upload) {
 
 void DataStreams::OnPlaced(uint64_t id, Stream& stream, const wire::ShardName& name) {
   UploadStaging& staging = SessionOf(stream.session).staging;
-  absl::StatusOr<bool> complete = staging.Place(name.upload(), name.shard());
+  absl::StatusOr<bool> complete = staging.Place(UploadId(name.upload()), name.shard());
   if (!complete.ok()) return Refuse(id, complete.status());
-  received_bytes_ += staging.SizeOf(name.upload(), name.shard());
-  received_shared_bytes_ += staging.SizeOf(name.upload(), name.shard());
+  received_bytes_ += staging.SizeOf(UploadId(name.upload()), name.shard());
+  received_shared_bytes_ += staging.SizeOf(UploadId(name.upload()), name.shard());
   if (*complete) OnStaged(stream, name);
 }
 
 void DataStreams::OnStaged(const Stream& stream, const wire::ShardName& name) {
-  const size_t bytes = SessionOf(stream.session).staging.SizeOf(name.upload(), name.shard());
+  const size_t bytes =
+      SessionOf(stream.session).staging.SizeOf(UploadId(name.upload()), name.shard());
   Trace(TraceKind::kUpload, name.shard(), stream.session, {}, bytes);
-  events_.on_staged(
-      {.session = stream.session, .upload = name.upload(), .shard = name.shard(), .bytes = bytes});
+  events_.on_staged({.session = stream.session,
+                     .upload = UploadId(name.upload()),
+                     .shard = name.shard(),
+                     .bytes = bytes});
 }
 
 // Answers without a place if no block is available; the shard then arrives in pieces.
@@ -258,7 +261,8 @@ void DataStreams::OnPlaceRequest(Stream& stream, const wire::ShardName& name, si
   wire::PlaceAnswer& answer = *frame.mutable_bulk()->mutable_place_answer();
   if (auto block = pool_.Allocate(stream.segments, size)) {
     const wire::SharedBlock place = transport::NameOf(*block, size);
-    if (SessionOf(stream.session).staging.Reserve(name.upload(), name.shard(), std::move(block)))
+    if (SessionOf(stream.session)
+            .staging.Reserve(UploadId(name.upload()), name.shard(), std::move(block)))
       *answer.mutable_place() = place;
   }
   Answer(stream, std::move(frame));
@@ -486,13 +490,13 @@ void DataStreams::OnDone(Stream& stream, const wire::ShardName& name, Done done)
                            .sent = [](const absl::Status&) {}});
 }
 
-UploadStaging::Shards DataStreams::TakeUpload(SessionId session, uint64_t upload) {
+UploadStaging::Shards DataStreams::TakeUpload(SessionId session, UploadId upload) {
   auto entry = sessions_.find(session);
   if (entry == sessions_.end()) return {};
   return entry->second.staging.Take(upload);
 }
 
-void DataStreams::RefuseUpload(SessionId session, uint64_t upload) {
+void DataStreams::RefuseUpload(SessionId session, UploadId upload) {
   if (!ended_.Contains(session)) SessionOf(session).staging.Refuse(upload);
 }
 
@@ -505,7 +509,7 @@ size_t DataStreams::upload_count() const {
 std::vector<UploadsMoved> DataStreams::TakeMoved() {
   std::vector<UploadsMoved> moved;
   for (auto& [id, session] : sessions_) {
-    std::vector<uint64_t> uploads = session.staging.TakeMoved();
+    std::vector<UploadId> uploads = session.staging.TakeMoved();
     if (!uploads.empty()) moved.push_back({id, std::move(uploads)});
   }
   return moved;

@@ -93,8 +93,8 @@ class DataStreams {
   // For people: what the session's client calls itself; empty without a stream.
   std::string ClientOf(SessionId session) const;
 
-  UploadStaging::Shards TakeUpload(SessionId session, uint64_t upload);
-  void RefuseUpload(SessionId session, uint64_t upload);
+  UploadStaging::Shards TakeUpload(SessionId session, UploadId upload);
+  void RefuseUpload(SessionId session, UploadId upload);
   std::vector<UploadsMoved> TakeMoved();
 
   // Its owner has closed this stream of another worker.
@@ -161,7 +161,7 @@ class DataStreams {
   void OnBulk(uint64_t id, Stream& stream, const wire::Bulk& bulk);
   void OnBytes(uint64_t id, Stream& stream, const wire::ShardName& name,
                const wire::ShardBytes& bytes);
-  void OnDropped(const Stream& stream, uint64_t upload);
+  void OnDropped(const Stream& stream, UploadId upload);
   void OnPlaced(uint64_t id, Stream& stream, const wire::ShardName& name);
   void OnPlaceRequest(Stream& stream, const wire::ShardName& name, size_t size);
   enum class Done : uint8_t { kReceived, kUnread };

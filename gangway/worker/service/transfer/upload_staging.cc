@@ -12,7 +12,7 @@
 
 namespace gangway::worker {
 
-absl::StatusOr<bool> UploadStaging::Add(uint64_t upload_id, uint32_t shard_index,
+absl::StatusOr<bool> UploadStaging::Add(UploadId upload_id, uint32_t shard_index,
                                         const wire::ShardBytes& bytes) {
   if (refused_.contains(upload_id)) return false;
   Upload& upload = uploads_[upload_id];
@@ -40,7 +40,7 @@ absl::StatusOr<bool> UploadStaging::Add(uint64_t upload_id, uint32_t shard_index
   return shard.staged.complete();
 }
 
-bool UploadStaging::Reserve(uint64_t upload_id, uint32_t shard_index,
+bool UploadStaging::Reserve(UploadId upload_id, uint32_t shard_index,
                             std::shared_ptr<transport::SharedBlock> block) {
   if (refused_.contains(upload_id) || shard_count_ >= kShardsMax) return false;
   auto charge = memory_->Take(session_, block->bytes().size(), StagingMemory::Order::kIfRoom);
@@ -55,7 +55,7 @@ bool UploadStaging::Reserve(uint64_t upload_id, uint32_t shard_index,
   return true;
 }
 
-absl::StatusOr<bool> UploadStaging::Place(uint64_t upload_id, uint32_t shard_index) {
+absl::StatusOr<bool> UploadStaging::Place(UploadId upload_id, uint32_t shard_index) {
   if (refused_.contains(upload_id)) return false;
   auto upload = uploads_.find(upload_id);
   if (upload != uploads_.end()) {
@@ -70,14 +70,14 @@ absl::StatusOr<bool> UploadStaging::Place(uint64_t upload_id, uint32_t shard_ind
                    " was announced in a block that it does not have."));
 }
 
-size_t UploadStaging::SizeOf(uint64_t upload, uint32_t shard) const {
+size_t UploadStaging::SizeOf(UploadId upload, uint32_t shard) const {
   auto entry = uploads_.find(upload);
   if (entry == uploads_.end()) return 0;
   auto found = entry->second.shards.find(shard);
   return found == entry->second.shards.end() ? 0 : found->second.staged.size();
 }
 
-UploadStaging::Shards UploadStaging::Take(uint64_t upload) {
+UploadStaging::Shards UploadStaging::Take(UploadId upload) {
   Shards taken;
   auto entry = uploads_.find(upload);
   if (entry == uploads_.end()) return taken;
@@ -91,14 +91,14 @@ UploadStaging::Shards UploadStaging::Take(uint64_t upload) {
   return taken;
 }
 
-void UploadStaging::Refuse(uint64_t upload) {
+void UploadStaging::Refuse(UploadId upload) {
   Take(upload);
   refused_.insert(upload);
   if (refused_.size() > kRefusedMax) refused_.erase(refused_.begin());
 }
 
-std::vector<uint64_t> UploadStaging::TakeMoved() {
-  std::vector<uint64_t> moved;
+std::vector<UploadId> UploadStaging::TakeMoved() {
+  std::vector<UploadId> moved;
   for (auto& [id, upload] : uploads_) {
     if (std::exchange(upload.moved, false)) moved.push_back(id);
   }

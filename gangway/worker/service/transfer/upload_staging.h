@@ -33,27 +33,27 @@ class UploadStaging {
   // Adds a piece of a shard; true: the shard is complete. INVALID_ARGUMENT: the piece is out of
   // order or does not fit: the stream must be closed. RESOURCE_EXHAUSTED: it exceeds the limit on
   // staged bytes or shards: the upload is refused.
-  absl::StatusOr<bool> Add(uint64_t upload, uint32_t shard, const wire::ShardBytes& bytes);
+  absl::StatusOr<bool> Add(UploadId upload, uint32_t shard, const wire::ShardBytes& bytes);
 
   // Reserves a block for a shard that has not begun: its client writes it until Place. False: the upload is refused,
   // the shard has begun, or a limit on bytes or shards is reached.
-  [[nodiscard]] bool Reserve(uint64_t upload, uint32_t shard,
+  [[nodiscard]] bool Reserve(UploadId upload, uint32_t shard,
                              std::shared_ptr<transport::SharedBlock> block);
 
   // The shard is complete in its block. False: the upload has been refused. INVALID_ARGUMENT: the
   // shard has no block.
-  absl::StatusOr<bool> Place(uint64_t upload, uint32_t shard);
+  absl::StatusOr<bool> Place(UploadId upload, uint32_t shard);
 
-  size_t SizeOf(uint64_t upload, uint32_t shard) const;
+  size_t SizeOf(UploadId upload, uint32_t shard) const;
 
   // Removes and returns all shards of an upload, with what they are charged.
-  Shards Take(uint64_t upload);
+  Shards Take(UploadId upload);
 
   // Drops an upload, and every chunk of it that still arrives.
-  void Refuse(uint64_t upload);
+  void Refuse(UploadId upload);
 
   // The uploads that received bytes since the last call.
-  std::vector<uint64_t> TakeMoved();
+  std::vector<UploadId> TakeMoved();
 
   size_t upload_count() const { return uploads_.size(); }
 
@@ -71,8 +71,8 @@ class UploadStaging {
 
   const std::shared_ptr<StagingMemory> memory_;
   const SessionId session_;
-  std::map<uint64_t, Upload> uploads_;
-  std::set<uint64_t> refused_;  // the latest ones, since upload ids increase
+  std::map<UploadId, Upload> uploads_;
+  std::set<UploadId> refused_;  // the latest ones, since upload ids increase
   size_t shard_count_ = 0;
 };
 
