@@ -74,7 +74,7 @@ class Caller {
   }
 
   gangway::bench::Session session_;
-  gangway::ExecutableHandle one_ = 0, fused_ = 0;
+  gangway::ExecutableHandle one_{}, fused_{};
   gangway::ArrayHandle biases_ = 0;
 };
 

@@ -74,9 +74,10 @@ using FetchId = Id<struct FetchTag>;
 // These are part of the client library's public header, which includes nothing of this and declares them as well: that
 // is possible with an enum. UploadId names the bytes of an array.
 enum class UploadId : uint64_t;
+enum class ExecutableHandle : uint64_t;
 
 template <typename T>
-concept PublicId = std::same_as<T, UploadId>;
+concept PublicId = std::same_as<T, UploadId> || std::same_as<T, ExecutableHandle>;
 
 template <PublicId T>
 constexpr uint64_t NumberOf(T id) {

@@ -274,8 +274,8 @@ void ClientImpl::Shutdown() {
 ExecutableHandle ClientImpl::Compile(std::string program, std::string format, std::string options,
                                      std::vector<uint32_t> devices, CompileCallback done) {
   if (origin_.is_elsewhere()) [[unlikely]]
-    return done(Origin::Elsewhere()), 0;
-  const ExecutableHandle handle = submitter_.NewId<uint64_t>();
+    return done(Origin::Elsewhere()), ExecutableHandle();
+  const auto handle = submitter_.NewId<ExecutableHandle>();
   const auto placement = std::make_shared<const std::vector<uint32_t>>(std::move(devices));
   handles_.NoteExecutable(handle, placement);
   questions_.Compile(handle, std::move(program), std::move(format), std::move(options), *placement,

@@ -114,7 +114,7 @@ TEST_F(ClientTest, AProgramThatCallsItsHostConnectsToTheWorkers) {
   const ExecutableHandle executable =
       client_->Compile("p", "f", "o", {0, 2}, [&](const auto& info) { compiled.Set(info.ok()); });
   wire::SessionEvent event;
-  event.mutable_compiled()->set_executable(executable);
+  event.mutable_compiled()->set_executable(NumberOf(executable));
   event.mutable_compiled()->mutable_info()->set_calls_host(true);
   cluster_.controller().Ops(1);
   cluster_.controller().SendEvent(event);
@@ -177,7 +177,7 @@ TEST_F(ClientTest, OperationsReachTheControllerInOrder) {
   ASSERT_EQ(ops.size(), 11u);
   EXPECT_EQ(ops[0].compile().program(), "program");
   EXPECT_EQ(ops[1].upload().spec().shard_bytes(), 4u);
-  EXPECT_EQ(ops[2].call().executable(), e);
+  EXPECT_EQ(ops[2].call().executable(), NumberOf(e));
   EXPECT_THAT(ops[2].call().keep(), ElementsAre(0));
   EXPECT_EQ(ops[2].call().launch_id(), 9u);
   EXPECT_THAT(ops[3].copy().devices(), ElementsAre(2, 3));
@@ -187,7 +187,7 @@ TEST_F(ClientTest, OperationsReachTheControllerInOrder) {
   EXPECT_THAT(ops[6].await().arrays(), ElementsAre(a, c));
   EXPECT_THAT(ops[7].drop().handles(), ElementsAre(a));
   EXPECT_THAT(ops[8].delete_().handles(), ElementsAre(b));
-  EXPECT_THAT(ops[9].drop_executables().handles(), ElementsAre(e));
+  EXPECT_THAT(ops[9].drop_executables().handles(), ElementsAre(NumberOf(e)));
   EXPECT_EQ(ops[10].poison().failure().message(), "on purpose");
 }
 
@@ -202,12 +202,12 @@ TEST_F(ClientTest, EndsOfNodesReachWhatWaitsForThem) {
     return [&ended, i](absl::Status status) { ended[i].Set(status); };
   };
   const std::vector<ArrayHandle> none, pair = {1, 2};
-  client_->Upload(10, Spec({0}, 4), note(0));        // node 1
-  client_->Call(5, none, none);                      // node 2
-  client_->Call(5, none, none, {.ended = note(1)});  // node 3
+  client_->Upload(10, Spec({0}, 4), note(0));                          // node 1
+  client_->Call(ExecutableHandle(5), none, none);                      // node 2
+  client_->Call(ExecutableHandle(5), none, none, {.ended = note(1)});  // node 3
   client_->Copy(pair, std::vector<ArrayHandle>{3, 4}, std::vector<uint32_t>{0}, "",
-                note(2));                            // 4, 5
-  client_->Call(5, none, none, {.ended = note(3)});  // node 6
+                note(2));                                              // 4, 5
+  client_->Call(ExecutableHandle(5), none, none, {.ended = note(3)});  // node 6
   ASSERT_EQ(cluster_.controller().Ops(5).size(), 5u);
   EXPECT_TRUE(cluster_.controller().frames().at(0).hello().wants_ends());
   auto tell = [this](uint64_t first, uint64_t count, bool failed) {
@@ -230,11 +230,13 @@ TEST_F(ClientTest, EndsOfNodesReachWhatWaitsForThem) {
   EXPECT_EQ(ended[2].Get().code(), absl::StatusCode::kDataLoss);
   EXPECT_EQ(ended[3].Get(), absl::OkStatus());
   Arrival<absl::Status> last;
-  client_->Call(5, none, none, {.ended = [&last](absl::Status status) { last.Set(status); }});
+  client_->Call(ExecutableHandle(5), none, none,
+                {.ended = [&last](absl::Status status) { last.Set(status); }});
   cluster_.controller().Cut();
   EXPECT_EQ(last.Get().code(), absl::StatusCode::kUnavailable);
   Arrival<absl::Status> late;
-  client_->Call(5, none, none, {.ended = [&late](absl::Status status) { late.Set(status); }});
+  client_->Call(ExecutableHandle(5), none, none,
+                {.ended = [&late](absl::Status status) { late.Set(status); }});
   EXPECT_EQ(late.Get().code(), absl::StatusCode::kUnavailable);
 }
 
@@ -256,7 +258,7 @@ TEST_F(ClientTest, DropsInARowAreOneOperation) {
   Open();
   for (ArrayHandle array : {10, 11, 12}) client_->DropShard({array, 0}, 1);
   client_->Drop(std::vector<ArrayHandle>{13, 14});
-  client_->Call(5, std::vector<ArrayHandle>{15}, std::vector<ArrayHandle>{16});
+  client_->Call(ExecutableHandle(5), std::vector<ArrayHandle>{15}, std::vector<ArrayHandle>{16});
   client_->DropShard({15, 0}, 1);
   const std::vector<wire::Op> ops = cluster_.controller().Ops(3);
   ASSERT_EQ(ops.size(), 3u) << "a drop stays behind what was submitted before it";
@@ -280,7 +282,7 @@ TEST_F(ClientTest, DropsInARowAreOneOperation) {
 TEST_F(ClientTest, AnArgumentMayBeAListOfShards) {
   Open();
   const std::vector<GatheredArgument> gathered = {{1, {{20, 0}, {21, 3}}}};
-  client_->Call(5, std::vector<ArrayHandle>{10, 0}, std::vector<ArrayHandle>{30},
+  client_->Call(ExecutableHandle(5), std::vector<ArrayHandle>{10, 0}, std::vector<ArrayHandle>{30},
                 {.gathered = gathered});
   const wire::CallOp call = cluster_.controller().Ops(1).at(0).call();
   EXPECT_EQ(call.gathered(0).argument(), 1u);
@@ -292,7 +294,7 @@ TEST_F(ClientTest, ManyOperationsTravelInFewFramesAndStayInOrder) {
   Open();
   constexpr uint64_t kCount = 20000;
   const std::vector<ArrayHandle> none;
-  for (uint64_t i = 1; i <= kCount; ++i) client_->Call(i, none, none);
+  for (uint64_t i = 1; i <= kCount; ++i) client_->Call(ExecutableHandle(i), none, none);
   const auto ops = cluster_.controller().Ops(kCount);
   ASSERT_EQ(ops.size(), kCount);
   for (uint64_t i = 0; i < kCount; ++i) ASSERT_EQ(ops[i].call().executable(), i + 1);
@@ -308,13 +310,13 @@ TEST_F(ClientTest, CompileAnswersByHandle) {
   const auto first = client_->Compile("a", "mlir", "", {0}, [&](auto info) { bad.Set(info); });
   const auto second = client_->Compile("b", "mlir", "", {0}, [&](auto info) { good.Set(info); });
   wire::SessionEvent event;
-  event.mutable_compiled()->set_executable(second);
+  event.mutable_compiled()->set_executable(NumberOf(second));
   event.mutable_compiled()->mutable_info()->set_name("jit_b");
   event.mutable_compiled()->mutable_info()->mutable_memory()->set_temp_bytes(8);
   event.mutable_compiled()->mutable_info()->add_results()->set_shard_bytes(4);
   cluster_.controller().SendEvent(event);
   event.Clear();
-  event.mutable_compiled()->set_executable(first);
+  event.mutable_compiled()->set_executable(NumberOf(first));
   *event.mutable_compiled()->mutable_failure() =
       wire::MakeFailure(absl::StatusCode::kInvalidArgument, "line 3");
   cluster_.controller().SendEvent(event);
@@ -807,7 +809,7 @@ TEST_F(ClientTest, TM2_RoomIsToldWhenNodesEnd) {
   client_->WhenRoom([&] { at_once.Set(0); });
   at_once.Get();
   const std::vector<ArrayHandle> none, two = {1, 2}, copies = {3, 4};
-  client_->Call(1, none, none);
+  client_->Call(ExecutableHandle(1), none, none);
   client_->Copy(two, copies, std::vector<uint32_t>{0}, "");
   client_->Upload(7, Spec({0}, 4));
   EXPECT_EQ(client_->pending(), 4u);
@@ -851,7 +853,7 @@ TEST_F(ClientTest, ManyThreadsKeepTheirOwnOrder) {
     threads.emplace_back([&, t] {
       const std::vector<ArrayHandle> none;
       for (uint64_t i = 0; i < kEach; ++i)
-        client_->Call(t, none, none, {.launch_id = static_cast<uint32_t>(i + 1)});
+        client_->Call(ExecutableHandle(t), none, none, {.launch_id = static_cast<uint32_t>(i + 1)});
     });
   }
   for (std::thread& thread : threads) thread.join();

@@ -5,6 +5,7 @@
 #include <chrono>
 
 #include "gangway/base/clock.h"
+#include "gangway/base/ids.h"
 #include "gangway/client/host_callbacks.h"
 #include "gangway/wire/failure.h"
 
@@ -20,9 +21,15 @@ void AddAll(std::span<const From> from, To* to) {
   to->Add(from.begin(), from.end());
 }
 
+template <PublicId T>
+void AddNumbers(std::span<const T> ids, google::protobuf::RepeatedField<uint64_t>& to) {
+  to.Reserve(to.size() + static_cast<int>(ids.size()));
+  for (const T id : ids) to.Add(NumberOf(id));
+}
+
 void FillCall(ExecutableHandle executable, std::span<const ArrayHandle> arguments,
               std::span<const ArrayHandle> results, const CallOptions& options, wire::CallOp& op) {
-  op.set_executable(executable);
+  op.set_executable(NumberOf(executable));
   AddAll(arguments, op.mutable_arguments());
   AddAll(results, op.mutable_results());
   AddAll(options.keep, op.mutable_keep());
@@ -252,7 +259,7 @@ void Handles::Poison(std::span<const ArrayHandle> arrays, const Status& why) {
 void Handles::DropExecutables(std::span<const ExecutableHandle> executables) {
   const Submitter::Sending sending(submitter_);
   const absl::Status appended = submitter_.Append(0, nullptr, [&](wire::Op& op) {
-    AddAll(executables, op.mutable_drop_executables()->mutable_handles());
+    AddNumbers(executables, *op.mutable_drop_executables()->mutable_handles());
   });
   if (!appended.ok()) return;
   MutexLock lock(mutex_);

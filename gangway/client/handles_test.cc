@@ -36,18 +36,19 @@ class HandlesTest : public ::testing::Test {
 };
 
 TEST_F(HandlesTest, ResultsAreWhereTheirOperationPutsThem) {
-  handles_.NoteExecutable(9, On({1, 2}));
-  handles_.Call(9, {}, std::array<ArrayHandle, 1>{1}, {});
+  handles_.NoteExecutable(ExecutableHandle(9), On({1, 2}));
+  handles_.Call(ExecutableHandle(9), {}, std::array<ArrayHandle, 1>{1}, {});
   handles_.Copy(std::array<ArrayHandle, 1>{1}, std::array<ArrayHandle, 1>{2},
                 std::array<uint32_t, 2>{3, 0}, "", nullptr);
-  handles_.Call(8, {}, std::array<ArrayHandle, 1>{3}, {});  // nothing is known of it
+  handles_.Call(ExecutableHandle(8), {}, std::array<ArrayHandle, 1>{3},
+                {});  // nothing is known of it
   EXPECT_EQ(handles_.WorkerOf({1, 0}), Worker(kFirst));
   EXPECT_EQ(handles_.WorkerOf({1, 1}), Worker(kSecond));
   EXPECT_EQ(handles_.WorkerOf({1, 2}), std::nullopt);
   EXPECT_EQ(handles_.WorkerOf({2, 0}), Worker(kSecond));
   EXPECT_EQ(handles_.WorkerOf({3, 0}), std::nullopt);
-  handles_.DropExecutables(std::array<ExecutableHandle, 1>{9});
-  handles_.Call(9, {}, std::array<ArrayHandle, 1>{4}, {});
+  handles_.DropExecutables(std::array{ExecutableHandle(9)});
+  handles_.Call(ExecutableHandle(9), {}, std::array<ArrayHandle, 1>{4}, {});
   EXPECT_EQ(handles_.WorkerOf({4, 0}), std::nullopt);
   EXPECT_EQ(session_.Ops().size(), 5u);
 }

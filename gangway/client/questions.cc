@@ -62,7 +62,7 @@ void Questions::Compile(ExecutableHandle handle, std::string program, std::strin
     if (options.empty()) options = ReplicasOn(devices.size());
     refused = submitter_.Append(0, nullptr, [&](wire::Op& op) {
       wire::CompileOp& compile = *op.mutable_compile();
-      compile.set_executable(handle);
+      compile.set_executable(NumberOf(handle));
       compile.set_program(std::move(program));
       compile.set_format(std::move(format));
       compile.set_options(std::move(options));
@@ -78,7 +78,7 @@ void Questions::OnCompiled(wire::Compiled& compiled) {
   CompileCallback done;
   {
     MutexLock lock(mutex_);
-    auto node = compiles_.extract(compiled.executable());
+    auto node = compiles_.extract(ExecutableHandle(compiled.executable()));
     if (node.empty()) return;
     done = std::move(node.mapped());
     activity_.End();
@@ -245,7 +245,7 @@ void Questions::EndProfile(uint64_t query, const absl::StatusOr<SessionProfile>&
 // --- The end ---
 
 void Questions::EndAll(const absl::Status& why) {
-  std::map<uint64_t, CompileCallback> compiles;
+  std::map<ExecutableHandle, CompileCallback> compiles;
   std::map<uint64_t, StatusCallback> awaits;
   std::vector<UsageCallback> usages;
   std::optional<Profiling> profiling;

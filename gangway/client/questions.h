@@ -21,6 +21,7 @@
 #include "absl/status/statusor.h"
 
 #include "gangway/base/executor.h"
+#include "gangway/base/ids.h"
 #include "gangway/base/mutex.h"
 #include "gangway/client/activity.h"
 #include "gangway/client/client.h"
@@ -72,7 +73,7 @@ class Questions {
   Submitter& submitter_;
 
   Mutex mutex_;
-  std::map<uint64_t, CompileCallback> compiles_ GANGWAY_GUARDED_BY(mutex_);
+  std::map<ExecutableHandle, CompileCallback> compiles_ GANGWAY_GUARDED_BY(mutex_);
   std::map<uint64_t, StatusCallback> awaits_ GANGWAY_GUARDED_BY(mutex_);
   std::optional<uint64_t> usage_ GANGWAY_GUARDED_BY(mutex_);  // the query under way
   std::vector<UsageCallback> usages_ GANGWAY_GUARDED_BY(mutex_);

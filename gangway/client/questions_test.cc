@@ -47,7 +47,8 @@ TEST_F(QuestionsTest, AnAwaitIsSentAtOnceAndAnsweredOnce) {
 }
 
 TEST_F(QuestionsTest, ACompileWithoutOptionsAsksForAReplicaOnEachDevice) {
-  questions_.Compile(9, "program", "mlir", "", std::array<uint32_t, 3>{0, 1, 2}, NoteCompiled());
+  questions_.Compile(ExecutableHandle(9), "program", "mlir", "", std::array<uint32_t, 3>{0, 1, 2},
+                     NoteCompiled());
   const std::vector<wire::Op> ops = session_.Ops();
   ASSERT_EQ(ops.size(), 1u);
   EXPECT_EQ(ops[0].compile().executable(), 9u);
@@ -61,7 +62,8 @@ TEST_F(QuestionsTest, ACompileWithoutOptionsAsksForAReplicaOnEachDevice) {
 
 TEST_F(QuestionsTest, TheEndOfTheSessionAnswersAll) {
   questions_.Await(std::array<ArrayHandle, 1>{1}, Note());
-  questions_.Compile(9, "program", "mlir", "", std::array<uint32_t, 1>{0}, NoteCompiled());
+  questions_.Compile(ExecutableHandle(9), "program", "mlir", "", std::array<uint32_t, 1>{0},
+                     NoteCompiled());
   for (int i = 0; i < 2; ++i) {
     questions_.Usage([this](const auto& usage) { Note()(usage.status()); });
     questions_.Profile(42, [this](const auto& profile) { Note()(profile.status()); });

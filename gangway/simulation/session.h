@@ -127,7 +127,7 @@ class Session {
     std::string what;
   };
   struct Executable {
-    ExecutableHandle handle = 0;
+    ExecutableHandle handle{};
     uint64_t program = 0;
     bool dropped = false;
   };

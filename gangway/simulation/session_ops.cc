@@ -442,7 +442,7 @@ void Session::Mistake() {
       return BadArray(result, "a call of an unknown array");
     }
     case 1:  // an unknown executable
-      client_->Call(987654321, std::vector{PickUsable()}, std::vector{result});
+      client_->Call(ExecutableHandle(987654321), std::vector{PickUsable()}, std::vector{result});
       return BadArray(result, "a call of an unknown executable");
     case 2:  // an unknown device
       client_->Copy(std::vector{PickUsable()}, std::vector{result}, std::vector<uint32_t>{99}, "");

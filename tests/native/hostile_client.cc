@@ -297,7 +297,7 @@ void Run(Client& client, const ExecutableInfo& info, ExecutableHandle executable
 
 Outcome Do(Client& client, const Job& job, std::string_view secret) {
   Outcome outcome{.stage = "compile", .status = Status()};
-  ExecutableHandle executable = 0;
+  ExecutableHandle executable{};
   auto info =
       CompileFor(client, executable, job.program, job.format, job.options, job.devices, job.limit);
   if (!info.ok()) {
@@ -402,7 +402,7 @@ class Victim {
     client_ = *client;
     devices_.clear();
     for (const auto& info : client_->cluster().devices) {
-      Device device{.id = info.id, .adds_one = 0, .held = 0, .x = 0};
+      Device device{.id = info.id, .adds_one = {}, .held = 0, .x = 0};
       auto compiled =
           CompileFor(*client_, device.adds_one, AddsOne(), "mlir", "", {info.id}, kVictimLimit);
       if (!compiled.ok()) return compiled.status();

@@ -182,7 +182,7 @@ wire::FailureRef Calls::Check(const Session& session, const wire::CallOp& op, Ti
                               const Executable*& executable, Arguments& arguments,
                               std::vector<uint32_t>& donated) const {
   if (auto failure = rooms_.nodes.CheckRoom(session.info.id)) return failure;
-  executable = rooms_.executables.Find(session.info.id, op.executable());
+  executable = rooms_.executables.Find(session.info.id, ExecutableHandle(op.executable()));
   if (executable == nullptr) {
     return wire::Share(wire::MakeFailure(
         StatusCode::kInvalidArgument,

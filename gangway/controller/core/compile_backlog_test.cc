@@ -21,7 +21,7 @@ class CompileBacklogTest : public ::testing::Test {
   PendingCompile Compile(const std::string& program, uint64_t session = 1) {
     PendingCompile compile;
     compile.session = SessionId(session);
-    compile.handle = 100 + last_ + 1;
+    compile.handle = ExecutableHandle(100 + last_ + 1);
     compile.request.set_request(++last_);
     compile.request.set_program(program);
     return compile;
@@ -124,7 +124,7 @@ TEST_F(CompileBacklogTest, TheAnswerNamesTheCompileWithoutItsProgram) {
   const uint64_t request = Add("program", 7);
   const PendingCompile answered = backlog_.At(request).Answered();
   EXPECT_EQ(answered.session, SessionId(7));
-  EXPECT_EQ(answered.handle, 101u);
+  EXPECT_EQ(answered.handle, ExecutableHandle(101));
   EXPECT_EQ(answered.request.request(), request);
   EXPECT_TRUE(answered.request.program().empty());
   EXPECT_THAT(backlog_.OfSession(SessionId(7)), ElementsAre(request));

@@ -36,7 +36,7 @@ class CompileQueueTest : public ::testing::Test {
     PendingCompile compile;
     compile.session = SessionId(session);
     compile.owner = Owner("", compile.session);
-    compile.handle = ++last_;
+    compile.handle = ExecutableHandle(++last_);
     compile.request.set_request(last_);
     compile.request.set_program(program);
     compile.request.set_device_count(1);

@@ -42,7 +42,8 @@ void Executables::Open(const SessionInfo& session) {
 
 void Executables::Close(SessionId id, Time now) {
   wire::DropOp all;
-  for (const auto& [handle, executable] : sessions_.at(id).executables) all.add_handles(handle);
+  for (const auto& [handle, executable] : sessions_.at(id).executables)
+    all.add_handles(NumberOf(handle));
   std::sort(all.mutable_handles()->begin(), all.mutable_handles()->end());
   CompileActions compiles;
   compiles_.ForgetSession(id, now, compiles);
@@ -120,10 +121,10 @@ void Executables::OnCompile(SessionId id, wire::CompileOp& op, Time now) {
   PendingCompile compile;
   compile.session = id;
   compile.owner = session.info.owner;
-  compile.handle = op.executable();
+  compile.handle = ExecutableHandle(op.executable());
   Executable executable;
   wire::FailureRef failure = Place(op, executable, compile.request);
-  if (!failure && (op.executable() == 0 || session.executables.contains(op.executable()))) {
+  if (!failure && (op.executable() == 0 || session.executables.contains(compile.handle))) {
     failure = wire::Share(wire::MakeFailure(
         StatusCode::kInvalidArgument,
         absl::StrCat("executable handle ", op.executable(), " is 0 or in use already")));
@@ -134,7 +135,7 @@ void Executables::OnCompile(SessionId id, wire::CompileOp& op, Time now) {
   const uint64_t request = next_request_++;
   executable.id = ExecutableId(next_executable_++);
   executable.request = request;
-  session.executables[op.executable()] = std::move(executable);
+  session.executables[compile.handle] = std::move(executable);
   compile.request.set_request(request);
   compile.request.mutable_program()->swap(*op.mutable_program());
   compile.request.mutable_format()->swap(*op.mutable_format());
@@ -205,7 +206,7 @@ void Executables::Finish(const PendingCompile& compile, wire::CompileResult& res
                                                               .owner = session.info.owner});
   executable.ready = true;
   wire::SessionEvent event;
-  event.mutable_compiled()->set_executable(compile.handle);
+  event.mutable_compiled()->set_executable(NumberOf(compile.handle));
   event.mutable_compiled()->mutable_info()->Swap(result.mutable_info());
   *event.mutable_compiled()->mutable_info()->mutable_optimized_program() = std::move(program);
   outbox_.ToClient(compile.session, std::move(event));
@@ -251,7 +252,7 @@ void Executables::EndWithout(const PendingCompile& compile, wire::Compiled compi
   if (session == sessions_.end()) return;
   if (Find(compile) != nullptr) session->second.executables.erase(compile.handle);
   wire::SessionEvent event;
-  compiled.set_executable(compile.handle);
+  compiled.set_executable(NumberOf(compile.handle));
   *event.mutable_compiled() = std::move(compiled);
   outbox_.ToClient(compile.session, std::move(event));
 }
@@ -259,7 +260,8 @@ void Executables::EndWithout(const PendingCompile& compile, wire::Compiled compi
 void Executables::OnDrop(SessionId id, const wire::DropOp& op, Time now) {
   auto& executables = sessions_.at(id).executables;
   CompileActions compiles;
-  for (const uint64_t handle : op.handles()) {
+  for (const uint64_t number : op.handles()) {
+    const ExecutableHandle handle{number};
     const auto it = executables.find(handle);
     if (it == executables.end()) continue;
     if (it->second.ready) {
@@ -304,7 +306,7 @@ void Executables::OnTime(Time now) {
   Take(compiles);
 }
 
-const Executable* Executables::Find(SessionId session, uint64_t handle) const {
+const Executable* Executables::Find(SessionId session, ExecutableHandle handle) const {
   const auto& executables = sessions_.at(session).executables;
   const auto found = executables.find(handle);
   return found == executables.end() ? nullptr : &found->second;

@@ -72,7 +72,7 @@ class Executables {
   void OnTime(Time now);
   std::optional<Time> next_deadline() const { return compiles_.next_deadline(); }
 
-  const Executable* Find(SessionId session, uint64_t handle) const;  // null: unknown
+  const Executable* Find(SessionId session, ExecutableHandle handle) const;  // null: unknown
   size_t CountOf(SessionId session) const { return sessions_.at(session).executables.size(); }
   const CompileQueue& compiles() const { return compiles_; }
   void FillCompilers(wire::StatusReply& reply) const;
@@ -80,7 +80,7 @@ class Executables {
  private:
   struct OfSession {
     SessionInfo info;
-    absl::flat_hash_map<uint64_t, Executable> executables;
+    absl::flat_hash_map<ExecutableHandle, Executable> executables;
   };
 
   wire::FailureRef Place(const wire::CompileOp& op, Executable& executable,

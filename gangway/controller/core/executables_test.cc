@@ -67,24 +67,24 @@ class ExecutablesTest : public testing::Test {
 
 TEST_F(ExecutablesTest, AnExecutableIsLoadedWhereItRunsAndUnloadedThere) {
   Compile(5, {4, 0});
-  EXPECT_FALSE(executables_.Find(SessionId(1), 5)->ready);
+  EXPECT_FALSE(executables_.Find(SessionId(1), ExecutableHandle(5))->ready);
   EXPECT_THAT(Islands(), IsEmpty());
   Answer(1);
-  const Executable& executable = *executables_.Find(SessionId(1), 5);
+  const Executable& executable = *executables_.Find(SessionId(1), ExecutableHandle(5));
   EXPECT_TRUE(executable.ready);
   EXPECT_EQ(executable.devices, fleet_.ListOf(Devices{4, 0}));
   EXPECT_EQ(executable.results.at(0)->shard_bytes, 8u);
   EXPECT_THAT(Islands(), testing::UnorderedElementsAre(0, 1));
   Drop(5);
   EXPECT_THAT(Islands(), testing::UnorderedElementsAre(0, 1));
-  EXPECT_EQ(executables_.Find(SessionId(1), 5), nullptr);
+  EXPECT_EQ(executables_.Find(SessionId(1), ExecutableHandle(5)), nullptr);
 }
 
 TEST_F(ExecutablesTest, AHandleMeansNothingInAnotherSession_OB3) {
   Compile(5, {0});
-  EXPECT_EQ(executables_.Find(SessionId(2), 5), nullptr);
+  EXPECT_EQ(executables_.Find(SessionId(2), ExecutableHandle(5)), nullptr);
   Drop(5, SessionId(2));
-  EXPECT_NE(executables_.Find(SessionId(1), 5), nullptr);
+  EXPECT_NE(executables_.Find(SessionId(1), ExecutableHandle(5)), nullptr);
 }
 
 TEST_F(ExecutablesTest, EachCompileIsAnsweredOnce) {

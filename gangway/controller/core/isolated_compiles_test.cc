@@ -32,7 +32,7 @@ class IsolatedCompilesTest : public ::testing::Test {
   uint64_t Add(uint64_t session, const std::string& certificate = "") {
     PendingCompile compile;
     compile.session = SessionId(session);
-    compile.handle = ++last_;
+    compile.handle = ExecutableHandle(++last_);
     compile.owner = Owner(certificate, SessionId(session));
     owners_[last_] = compile.owner;
     compile.request.set_request(last_);

@@ -15,7 +15,7 @@ namespace gangway::controller {
 struct PendingCompile {
   SessionId session;
   Owner owner;  // of the session
-  uint64_t handle = 0;
+  ExecutableHandle handle{};
   std::string platform;  // of the devices: "cpu", "cuda", ...
   wire::CompileRequest request;
   std::chrono::steady_clock::time_point since;

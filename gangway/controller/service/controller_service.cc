@@ -427,7 +427,8 @@ void ControllerService::Step(Event event, uint64_t batch) {
   if (!core_.idle()) LoopWork::Note();
   Record(actions, batch, now);
   for (auto& [session, out] : actions.to_clients) {
-    if (out.has_compiled()) held_programs_.End(session, out.compiled().executable());
+    if (out.has_compiled())
+      held_programs_.End(session, ExecutableHandle(out.compiled().executable()));
     clients_.Add(session, std::move(out));
   }
   if (const auto& compiled = actions.compiled)

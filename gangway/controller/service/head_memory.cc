@@ -35,7 +35,8 @@ void ControllerService::RefusePrograms(SessionId session, wire::Frame& frame) {
 
 absl::Status ControllerService::TakeProgram(SessionId session, const wire::CompileOp& op,
                                             uint64_t dropped_bytes) {
-  if (dropped_bytes == 0) return held_programs_.Take(session, op.executable(), op.program().size());
+  if (dropped_bytes == 0)
+    return held_programs_.Take(session, ExecutableHandle(op.executable()), op.program().size());
   return absl::ResourceExhaustedError(absl::StrCat(
       "a program of ", dropped_bytes,
       " bytes does not fit: with it, the head would hold more than ", options_.memory->bytes_max(),

@@ -11,7 +11,7 @@ HeldPrograms::~HeldPrograms() {
   while (!charged_.empty()) Release(charged_.begin());
 }
 
-absl::Status HeldPrograms::Take(SessionId session, uint64_t executable, uint64_t bytes) {
+absl::Status HeldPrograms::Take(SessionId session, ExecutableHandle executable, uint64_t bytes) {
   const Key key(session, executable);
   if (charged_.contains(key)) {
     return absl::InvalidArgumentError(
@@ -25,12 +25,12 @@ absl::Status HeldPrograms::Take(SessionId session, uint64_t executable, uint64_t
   return absl::OkStatus();
 }
 
-void HeldPrograms::End(SessionId session, uint64_t executable) {
+void HeldPrograms::End(SessionId session, ExecutableHandle executable) {
   if (auto found = charged_.find({session, executable}); found != charged_.end()) Release(found);
 }
 
 void HeldPrograms::EndSession(SessionId session) {
-  auto first = charged_.lower_bound({session, 0});
+  auto first = charged_.lower_bound({session, ExecutableHandle()});
   while (first != charged_.end() && first->first.first == session) first = Release(first);
 }
 

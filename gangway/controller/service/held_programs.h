@@ -31,12 +31,12 @@ class HeldPrograms {
   HeldPrograms& operator=(const HeldPrograms&) = delete;
 
   // RESOURCE_EXHAUSTED: it does not fit, with the sizes. INVALID_ARGUMENT: the session's `executable` is in use.
-  absl::Status Take(SessionId session, uint64_t executable, uint64_t bytes);
-  void End(SessionId session, uint64_t executable);
+  absl::Status Take(SessionId session, ExecutableHandle executable, uint64_t bytes);
+  void End(SessionId session, ExecutableHandle executable);
   void EndSession(SessionId session);
 
  private:
-  using Key = std::pair<SessionId, uint64_t>;
+  using Key = std::pair<SessionId, ExecutableHandle>;
   std::map<Key, uint64_t>::iterator Release(std::map<Key, uint64_t>::iterator program);
 
   const std::shared_ptr<MemoryBudget> budget_;

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/ids.h"
 #include "gangway/base/status.h"
 #include "gangway/frontdoor/ifrt/requests.h"
 #include "gangway/frontdoor/ifrt/status.h"
@@ -125,7 +126,7 @@ absl::StatusOr<std::shared_ptr<const Executable>> MakeExecutable(
 IfrtResponse CompileReply(uint64_t op_id, const Executable& executable) {
   IfrtResponse response = ReplyTo(op_id);
   xla::CompileResponse& body = *response.mutable_compile();
-  body.set_executable_handle(executable.handle);
+  body.set_executable_handle(NumberOf(executable.handle));
   body.set_name(ValidUtf8(executable.info->name));
   body.set_num_devices(static_cast<int32_t>(executable.devices.size()));
   for (uint32_t device : executable.devices) {
@@ -163,7 +164,7 @@ absl::Status StartCompile(SessionContext& context, uint64_t op_id, xla::CompileR
   // The callback needs the handle that Compile returns, and may run first: both meet here.
   struct Pending {
     Mutex mutex;
-    ExecutableHandle handle GANGWAY_GUARDED_BY(mutex) = 0;
+    ExecutableHandle handle GANGWAY_GUARDED_BY(mutex){};
     std::function<void()> finish GANGWAY_GUARDED_BY(mutex);
   };
   auto pending = std::make_shared<Pending>();
@@ -177,11 +178,11 @@ absl::Status StartCompile(SessionContext& context, uint64_t op_id, xla::CompileR
       context.executables.Add(*std::move(executable));
       context.replies.Send(std::move(response));
     };
-    ExecutableHandle handle = 0;
+    ExecutableHandle handle{};
     {
       MutexLock lock(pending->mutex);
       handle = pending->handle;
-      if (handle == 0) {
+      if (handle == ExecutableHandle()) {
         pending->finish = [finish, pending = pending.get()]()
                               GANGWAY_NO_ANALYSIS { finish(pending->handle); };
         return;
@@ -254,7 +255,7 @@ void WatchStatus(SessionContext& context, uint64_t handle, const std::vector<uin
 absl::Status ExecuteOrFail(SessionContext& context, const xla::ExecuteRequest& request,
                            IfrtResponse& response) {
   std::shared_ptr<const Executable> executable =
-      context.executables.Find(request.executable_handle());
+      context.executables.Find(ExecutableHandle(request.executable_handle()));
   if (executable == nullptr) return UnknownExecutable(request.executable_handle());
   if (!request.device_ids().empty() &&
       !std::equal(request.device_ids().begin(), request.device_ids().end(),
@@ -313,17 +314,17 @@ void WhenOver(SessionContext& context, uint64_t op_id, uint64_t handle, SetBody 
 
 void ExecutableTable::Add(std::shared_ptr<const Executable> executable) {
   MutexLock lock(mutex_);
-  const uint64_t handle = executable->handle;
+  const ExecutableHandle handle = executable->handle;
   table_[handle] = std::move(executable);
 }
 
-std::shared_ptr<const Executable> ExecutableTable::Find(uint64_t handle) const {
+std::shared_ptr<const Executable> ExecutableTable::Find(ExecutableHandle handle) const {
   MutexLock lock(mutex_);
   auto found = table_.find(handle);
   return found == table_.end() ? nullptr : found->second;
 }
 
-bool ExecutableTable::Erase(uint64_t handle) {
+bool ExecutableTable::Erase(ExecutableHandle handle) {
   MutexLock lock(mutex_);
   return table_.erase(handle) > 0;
 }
@@ -338,7 +339,7 @@ void Compile(SessionContext& context, uint64_t op_id, xla::CompileRequest& reque
 absl::Status Metadata(SessionContext& context, const xla::ExecutableMetadataRequest& request,
                       IfrtResponse& response) {
   std::shared_ptr<const Executable> executable =
-      context.executables.Find(request.executable_handle());
+      context.executables.Find(ExecutableHandle(request.executable_handle()));
   if (executable == nullptr) return UnknownExecutable(request.executable_handle());
   *response.mutable_executable_metadata() = executable->metadata;
   return absl::OkStatus();
@@ -373,7 +374,7 @@ void FetchExecuteResult(SessionContext& context, uint64_t op_id,
 absl::Status ExecutableCost(SessionContext& context, const xla::ExecutableCostRequest& request,
                             IfrtResponse& response) {
   std::shared_ptr<const Executable> executable =
-      context.executables.Find(request.executable_handle());
+      context.executables.Find(ExecutableHandle(request.executable_handle()));
   if (executable == nullptr) return UnknownExecutable(request.executable_handle());
   auto& attributes =
       *response.mutable_executable_cost()->mutable_attributes()->mutable_attributes();
@@ -385,7 +386,7 @@ absl::Status ExecutableCost(SessionContext& context, const xla::ExecutableCostRe
 absl::Status ExecutableText(SessionContext& context, const xla::ExecutableTextRequest& request,
                             IfrtResponse& response) {
   std::shared_ptr<const Executable> executable =
-      context.executables.Find(request.executable_handle());
+      context.executables.Find(ExecutableHandle(request.executable_handle()));
   if (executable == nullptr) return UnknownExecutable(request.executable_handle());
   GANGWAY_ASSIGN_OR_RETURN(std::string text, xla::ProgramText(executable->info->optimized_program));
   response.mutable_executable_text()->set_text(ValidUtf8(text));
@@ -394,8 +395,8 @@ absl::Status ExecutableText(SessionContext& context, const xla::ExecutableTextRe
 
 absl::Status ExecutableDelete(SessionContext& context, const xla::ExecutableDeleteRequest& request,
                               IfrtResponse& response) {
-  if (context.executables.Erase(request.executable_handle())) {
-    const ExecutableHandle handle = request.executable_handle();
+  const ExecutableHandle handle{request.executable_handle()};
+  if (context.executables.Erase(handle)) {
     context.client.DropExecutables(std::span<const ExecutableHandle>(&handle, 1));
   }
   response.mutable_executable_delete()->set_future_handle(context.client.NewArrayHandle());
@@ -406,15 +407,15 @@ absl::Status ExecutableIsDeleted(SessionContext& context,
                                  const xla::ExecutableIsDeletedRequest& request,
                                  IfrtResponse& response) {
   response.mutable_executable_is_deleted()->set_is_deleted(
-      context.executables.Find(request.executable_handle()) == nullptr);
+      context.executables.Find(ExecutableHandle(request.executable_handle())) == nullptr);
   return absl::OkStatus();
 }
 
 absl::Status ExecutableDestruct(SessionContext& context,
                                 const xla::ExecutableDestructRequest& request,
                                 IfrtResponse& response) {
-  if (context.executables.Erase(request.executable_handle())) {
-    const ExecutableHandle handle = request.executable_handle();
+  const ExecutableHandle handle{request.executable_handle()};
+  if (context.executables.Erase(handle)) {
     context.client.DropExecutables(std::span<const ExecutableHandle>(&handle, 1));
   }
   response.mutable_executable_destruct();

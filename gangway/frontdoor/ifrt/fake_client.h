@@ -61,7 +61,7 @@ class FakeClient final : public Client {
   ExecutableHandle Compile(std::string, std::string, std::string, std::vector<uint32_t>,
                            CompileCallback done) override {
     loop_.Post([this, done] { FinishCompile(done); });
-    return next_handle_++;
+    return ExecutableHandle(next_handle_++);
   }
   void DropExecutables(std::span<const ExecutableHandle>) override {}
 

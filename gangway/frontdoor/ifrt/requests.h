@@ -30,7 +30,7 @@ namespace gangway::ifrt {
 
 // A compiled function, for executions and queries. Immutable.
 struct Executable {
-  ExecutableHandle handle = 0;
+  ExecutableHandle handle{};
   std::vector<uint32_t> devices;
   std::vector<ArrayInfoRef> outputs;
   std::vector<uint32_t> donated;
@@ -42,12 +42,12 @@ struct Executable {
 class ExecutableTable {
  public:
   void Add(std::shared_ptr<const Executable> executable);
-  std::shared_ptr<const Executable> Find(uint64_t handle) const;  // nullptr if unknown
-  bool Erase(uint64_t handle);
+  std::shared_ptr<const Executable> Find(ExecutableHandle handle) const;  // nullptr if unknown
+  bool Erase(ExecutableHandle handle);
 
  private:
   mutable Mutex mutex_;
-  absl::flat_hash_map<uint64_t, std::shared_ptr<const Executable>> table_
+  absl::flat_hash_map<ExecutableHandle, std::shared_ptr<const Executable>> table_
       GANGWAY_GUARDED_BY(mutex_);
 };
 

@@ -63,7 +63,7 @@ class InertClient final : public Client {
     GANGWAY_CHECK(!devices.empty(), "a program has devices");
     for (uint32_t device : devices) CheckDevice(device);
     turns_.emplace_back([this, done] { done(std::make_shared<const ExecutableInfo>(info_)); });
-    return next_++;
+    return ExecutableHandle(next_++);
   }
   void DropExecutables(std::span<const ExecutableHandle>) override {}
   bool reports_ends() const override { return false; }

@@ -52,7 +52,7 @@ struct PJRT_Executable {
 struct PJRT_LoadedExecutable {
   PJRT_Client* client = nullptr;
   std::shared_ptr<gangway::pjrt::Drops> drops;  // the client's, which may be destroyed before
-  gangway::ExecutableHandle handle = 0;         // 0: portable
+  gangway::ExecutableHandle handle{};           // 0: portable
   std::shared_ptr<const gangway::pjrt::Program> program;
   std::vector<PJRT_Device*> devices;  // by logical position; none if it is portable
   std::unique_ptr<gangway::pjrt::Portable> portable;

@@ -76,7 +76,7 @@ class GatheredCallsTest : public testing::Test {
     program->result_kinds = {0};
     PJRT_LoadedExecutable executable{.client = client_.get(),
                                      .drops = client_->drops,
-                                     .handle = 1,
+                                     .handle = ExecutableHandle(1),
                                      .program = std::move(program),
                                      .devices = client_->devices};
     std::vector<std::vector<PJRT_Buffer*>> taken(kDevices);

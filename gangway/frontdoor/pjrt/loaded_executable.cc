@@ -36,7 +36,7 @@ struct Arguments {
 
 // What a call runs, and where.
 struct Target {
-  ExecutableHandle executable = 0;
+  ExecutableHandle executable{};
   std::span<PJRT_Device* const> devices;  // by logical position
 };
 

@@ -9,7 +9,8 @@
 namespace gangway::pjrt {
 
 Compiled::~Compiled() {
-  if (handle_ != 0) client_->DropExecutables(std::span<const ExecutableHandle>(&handle_, 1));
+  if (handle_ != ExecutableHandle())
+    client_->DropExecutables(std::span<const ExecutableHandle>(&handle_, 1));
 }
 
 absl::StatusOr<Compiled> CompileFor(Client* client, const Source& source,

@@ -37,7 +37,7 @@ class Compiled {
   Compiled(Compiled&& other) noexcept
       : info(std::move(other.info)), client_(other.client_), handle_(other.Take()) {}
   Compiled& operator=(Compiled&&) = delete;
-  ExecutableHandle Take() { return std::exchange(handle_, 0); }
+  ExecutableHandle Take() { return std::exchange(handle_, {}); }
 
   std::shared_ptr<const ExecutableInfo> info;
 

@@ -71,7 +71,7 @@ class RecordingClient final : public Client {
   ExecutableHandle Compile(std::string, std::string, std::string, std::vector<uint32_t>,
                            CompileCallback done) override {
     done(Unknown());
-    return 1;
+    return ExecutableHandle(1);
   }
   void DropExecutables(std::span<const ExecutableHandle>) override {}
   void Put(ArrayHandle array, const ArraySpec& spec, std::span<const std::string_view>,

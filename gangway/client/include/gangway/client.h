@@ -28,9 +28,10 @@
 namespace gangway {
 
 using ArrayHandle = uint64_t;  // 0 = none; never reused in a session
-using ExecutableHandle = uint64_t;
 
-// Names an upload of a session for Push.
+// Numbers of a session, as types that do not mix; 0: none. ExecutableHandle names what was compiled, and UploadId the
+// bytes of an array, for Push.
+enum class ExecutableHandle : uint64_t;
 enum class UploadId : uint64_t;
 
 // What a backend plugin says of itself, such as the versions of StableHLO that it reads, or of its devices.
