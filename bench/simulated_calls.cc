@@ -60,7 +60,7 @@ class Caller {
   struct Step {
     std::optional<ExecutableHandle> executable;
     std::string refused;
-    ArrayHandle last = 0;
+    ArrayHandle last{};
   };
 
   Status AwaitAll(const std::vector<ArrayHandle>& arrays) {

@@ -75,7 +75,7 @@ class Caller {
 
   gangway::bench::Session session_;
   gangway::ExecutableHandle one_{}, fused_{};
-  gangway::ArrayHandle biases_ = 0;
+  gangway::ArrayHandle biases_{};
 };
 
 }  // namespace

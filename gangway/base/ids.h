@@ -72,12 +72,14 @@ using IslandDevice = Id<struct IslandDeviceTag, uint32_t>;
 using FetchId = Id<struct FetchTag>;
 
 // These are part of the client library's public header, which includes nothing of this and declares them as well: that
-// is possible with an enum. UploadId names the bytes of an array.
+// is possible with an enum. UploadId names the bytes of an array; the others, what their name says.
 enum class UploadId : uint64_t;
+enum class ArrayHandle : uint64_t;
 enum class ExecutableHandle : uint64_t;
 
 template <typename T>
-concept PublicId = std::same_as<T, UploadId> || std::same_as<T, ExecutableHandle>;
+concept PublicId =
+    std::same_as<T, UploadId> || std::same_as<T, ArrayHandle> || std::same_as<T, ExecutableHandle>;
 
 template <PublicId T>
 constexpr uint64_t NumberOf(T id) {

@@ -23,16 +23,17 @@ static_assert(!std::is_constructible_v<StorageId, ExecutableId>);
 static_assert(!std::is_convertible_v<uint64_t, StorageId>);
 static_assert(!std::is_convertible_v<StorageId, uint64_t>);
 static_assert(!std::is_convertible_v<uint32_t, IslandDevice>);
-static_assert(!std::is_convertible_v<uint64_t, ExecutableHandle>);
-static_assert(!std::is_convertible_v<ExecutableHandle, uint64_t>);
+static_assert(!std::is_convertible_v<ArrayHandle, ExecutableHandle>);
+static_assert(!std::is_convertible_v<uint64_t, ArrayHandle>);
+static_assert(!std::is_convertible_v<ArrayHandle, uint64_t>);
 static_assert(!std::is_constructible_v<FetchId, UploadId>);
 static_assert(sizeof(StorageId) == sizeof(uint64_t) && sizeof(IslandDevice) == sizeof(uint32_t));
 
 TEST(IdTest, TheDefaultIsZero) {
   EXPECT_EQ(StorageId(), StorageId(0));
   EXPECT_EQ(StorageId(7).number(), 7u);
-  EXPECT_EQ(ExecutableHandle(), ExecutableHandle(0));
-  EXPECT_EQ(NumberOf(ExecutableHandle(7)), 7u);
+  EXPECT_EQ(ArrayHandle(), ArrayHandle(0));
+  EXPECT_EQ(NumberOf(ArrayHandle(7)), 7u);
 }
 
 TEST(IdTest, IdsAreOrderedAndHashedByTheirNumbers) {
@@ -47,7 +48,7 @@ TEST(IdTest, IdsAreOrderedAndHashedByTheirNumbers) {
 
 TEST(IdTest, TextIsTheNumber) {
   EXPECT_EQ(absl::StrCat("storage ", StorageId(17), " on device ", IslandDevice(0), " of ", 4, " ",
-                         ExecutableId(5), " ", ExecutableHandle(6)),
+                         ExecutableId(5), " ", ArrayHandle(6)),
             "storage 17 on device 0 of 4 5 6");
   std::ostringstream stream;
   stream << StorageId(UINT64_MAX);

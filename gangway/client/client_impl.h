@@ -48,7 +48,7 @@ class ClientImpl final : public Client {
 
   const ClusterInfo& cluster() const override { return cluster_; }
   ArrayHandle NewArrayHandle() override {
-    return next_array_.fetch_add(1, std::memory_order_relaxed);
+    return ArrayHandle(next_array_.fetch_add(1, std::memory_order_relaxed));
   }
   ExecutableHandle Compile(std::string program, std::string format, std::string options,
                            std::vector<uint32_t> devices, CompileCallback done) override;
@@ -105,7 +105,7 @@ class ClientImpl final : public Client {
 
   const ClientOptions options_;
   const Origin origin_;
-  std::atomic<ArrayHandle> next_array_{ArrayHandle{1} << 62};
+  std::atomic<uint64_t> next_array_{uint64_t{1} << 62};
   std::atomic<uint64_t> losses_{0};
   ClusterInfo cluster_;  // set while opening, constant afterwards
 

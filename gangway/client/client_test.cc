@@ -3,12 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <numeric>
 #include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "gangway/base/ids.h"
+#include "gangway/client/array_literal.h"
 #include "gangway/client/control_watch.h"
 #include "gangway/client/data_links.h"
 #include "gangway/client/scripted_cluster.h"
@@ -80,10 +81,10 @@ TEST_F(ClientTest, ConnectsAndKnowsTheCluster) {
 
 TEST_F(ClientTest, AWorkerIsConnectedToAtItsFirstUse) {
   Open();
-  client_->Upload(1, Spec({2}, 4));
+  client_->Upload(1_array, Spec({2}, 4));
   cluster_.controller().Ops(1);
   EXPECT_TRUE(cluster_.worker(1).frames().empty());
-  client_->Fetch(1, {0}, {.on_done = [](const absl::Status&) {}});
+  client_->Fetch(1_array, {0}, {.on_done = [](const absl::Status&) {}});
   ASSERT_TRUE(cluster_.worker(1).WaitHellos(1));
   const wire::Frame hello = cluster_.worker(1).frames().at(0);
   EXPECT_EQ(hello.hello().role(), wire::ROLE_DATA);
@@ -92,7 +93,7 @@ TEST_F(ClientTest, AWorkerIsConnectedToAtItsFirstUse) {
   EXPECT_TRUE(cluster_.worker(0).frames().empty()) << "nothing needs it";
   const std::string data(4, 'x');
   Arrival<int> sent;
-  client_->Push(client_->Upload(2, Spec({0}, 4)), 0, data, [&] { sent.Set(0); });
+  client_->Push(client_->Upload(2_array, Spec({0}, 4)), 0, data, [&] { sent.Set(0); });
   sent.Get();
   EXPECT_EQ(cluster_.worker(0).Chunks(1).at(0).bytes().data(), data);
 }
@@ -127,7 +128,7 @@ TEST_F(ClientTest, IsolatedItConnectsToWorkersThatHaveAdmittedIt) {
   Open();
   const std::string data = "abcd";
   Arrival<int> released;
-  client_->Push(client_->Upload(5, Spec({0}, 4)), 0, data, [&] { released.Set(0); });
+  client_->Push(client_->Upload(5_array, Spec({0}, 4)), 0, data, [&] { released.Set(0); });
   cluster_.controller().Ops(1);
   EXPECT_TRUE(cluster_.worker(0).frames().empty());
   wire::SessionEvent event;
@@ -160,19 +161,19 @@ TEST_F(ClientTest, OperationsReachTheControllerInOrder) {
   Open();
   const ArrayHandle a = client_->NewArrayHandle(), b = client_->NewArrayHandle(),
                     c = client_->NewArrayHandle();
-  EXPECT_GE(a, ArrayHandle{1} << 62);
+  EXPECT_GE(NumberOf(a), uint64_t{1} << 62);
   const ExecutableHandle e = client_->Compile("program", "mlir", "options", {0, 1}, [](auto) {});
   client_->Upload(a, Spec({0, 1}, 4));
   const std::vector<uint32_t> keep = {0}, devices = {2, 3};
   client_->Call(e, std::vector{a}, std::vector{b}, {.keep = keep, .launch_id = 9});
   client_->Copy(std::vector{b}, std::vector{c}, devices, "pinned_host");
-  client_->Regroup({{.array = 100, .shards = {{c, 1}, {a, 0}}}});
-  client_->Fetch(100, {0, 1}, {.on_data = [](auto...) {}, .on_done = [](absl::Status) {}});
+  client_->Regroup({{.array = 100_array, .shards = {{c, 1}, {a, 0}}}});
+  client_->Fetch(100_array, {0, 1}, {.on_data = [](auto...) {}, .on_done = [](absl::Status) {}});
   client_->Await(std::vector{a, c}, [](absl::Status) {});
   client_->Drop(std::vector{a});
   client_->Delete(std::vector{b});
   client_->DropExecutables(std::vector{e});
-  client_->Poison(std::vector{ArrayHandle{101}}, absl::AbortedError("on purpose"));
+  client_->Poison(std::vector{101_array}, absl::AbortedError("on purpose"));
   const auto ops = cluster_.controller().Ops(11);
   ASSERT_EQ(ops.size(), 11u);
   EXPECT_EQ(ops[0].compile().program(), "program");
@@ -184,9 +185,9 @@ TEST_F(ClientTest, OperationsReachTheControllerInOrder) {
   EXPECT_EQ(ops[3].copy().memory_kind(), "pinned_host");
   EXPECT_EQ(ops[4].regroup().results(0).shards(0).shard(), 1u);
   EXPECT_THAT(ops[5].fetch().shards(), ElementsAre(0, 1));
-  EXPECT_THAT(ops[6].await().arrays(), ElementsAre(a, c));
-  EXPECT_THAT(ops[7].drop().handles(), ElementsAre(a));
-  EXPECT_THAT(ops[8].delete_().handles(), ElementsAre(b));
+  EXPECT_THAT(ops[6].await().arrays(), ElementsAre(NumberOf(a), NumberOf(c)));
+  EXPECT_THAT(ops[7].drop().handles(), ElementsAre(NumberOf(a)));
+  EXPECT_THAT(ops[8].delete_().handles(), ElementsAre(NumberOf(b)));
   EXPECT_THAT(ops[9].drop_executables().handles(), ElementsAre(NumberOf(e)));
   EXPECT_EQ(ops[10].poison().failure().message(), "on purpose");
 }
@@ -201,11 +202,11 @@ TEST_F(ClientTest, EndsOfNodesReachWhatWaitsForThem) {
   auto note = [&ended](size_t i) {
     return [&ended, i](absl::Status status) { ended[i].Set(status); };
   };
-  const std::vector<ArrayHandle> none, pair = {1, 2};
-  client_->Upload(10, Spec({0}, 4), note(0));                          // node 1
+  const std::vector<ArrayHandle> none, pair = {1_array, 2_array};
+  client_->Upload(10_array, Spec({0}, 4), note(0));                    // node 1
   client_->Call(ExecutableHandle(5), none, none);                      // node 2
   client_->Call(ExecutableHandle(5), none, none, {.ended = note(1)});  // node 3
-  client_->Copy(pair, std::vector<ArrayHandle>{3, 4}, std::vector<uint32_t>{0}, "",
+  client_->Copy(pair, std::vector{3_array, 4_array}, std::vector<uint32_t>{0}, "",
                 note(2));                                              // 4, 5
   client_->Call(ExecutableHandle(5), none, none, {.ended = note(3)});  // node 6
   ASSERT_EQ(cluster_.controller().Ops(5).size(), 5u);
@@ -242,32 +243,32 @@ TEST_F(ClientTest, EndsOfNodesReachWhatWaitsForThem) {
 
 TEST_F(ClientTest, ShardsDroppedTogetherAreOneDrop) {
   Open();
-  for (uint32_t shard : {0, 1, 2}) client_->DropShard({10, shard}, 3);
-  for (uint32_t shard : {2, 0}) client_->DropShard({11, shard}, 3);
+  for (uint32_t shard : {0, 1, 2}) client_->DropShard({10_array, shard}, 3);
+  for (uint32_t shard : {2, 0}) client_->DropShard({11_array, shard}, 3);
   auto ops = cluster_.controller().Ops(2);
   ASSERT_EQ(ops.size(), 2u);
   EXPECT_THAT(ops[0].drop().handles(), ElementsAre(10));
   EXPECT_EQ(ops[1].drop_shards().arrays(0).array(), 11u);
   EXPECT_THAT(ops[1].drop_shards().arrays(0).shards(), ElementsAre(2, 0));
-  client_->DropShard({11, 1}, 3);
+  client_->DropShard({11_array, 1}, 3);
   ops = cluster_.controller().Ops(3);
   EXPECT_THAT(ops[2].drop().handles(), ElementsAre(11));
 }
 
 TEST_F(ClientTest, DropsInARowAreOneOperation) {
   Open();
-  for (ArrayHandle array : {10, 11, 12}) client_->DropShard({array, 0}, 1);
-  client_->Drop(std::vector<ArrayHandle>{13, 14});
-  client_->Call(ExecutableHandle(5), std::vector<ArrayHandle>{15}, std::vector<ArrayHandle>{16});
-  client_->DropShard({15, 0}, 1);
+  for (ArrayHandle array : {10_array, 11_array, 12_array}) client_->DropShard({array, 0}, 1);
+  client_->Drop(std::vector{13_array, 14_array});
+  client_->Call(ExecutableHandle(5), std::vector{15_array}, std::vector{16_array});
+  client_->DropShard({15_array, 0}, 1);
   const std::vector<wire::Op> ops = cluster_.controller().Ops(3);
   ASSERT_EQ(ops.size(), 3u) << "a drop stays behind what was submitted before it";
   EXPECT_THAT(ops[0].drop().handles(), ElementsAre(10, 11, 12, 13, 14));
   EXPECT_TRUE(ops[1].has_call());
   EXPECT_THAT(ops[2].drop().handles(), ElementsAre(15));
 
-  std::vector<ArrayHandle> many(5000);
-  std::iota(many.begin(), many.end(), 100);
+  std::vector<ArrayHandle> many;
+  for (uint64_t i = 0; i < 5000; ++i) many.push_back(ArrayHandle(100 + i));
   for (ArrayHandle array : many) client_->DropShard({array, 0}, 1);
   size_t dropped = 0;
   for (size_t count = 4; dropped < many.size(); ++count) {
@@ -281,8 +282,8 @@ TEST_F(ClientTest, DropsInARowAreOneOperation) {
 
 TEST_F(ClientTest, AnArgumentMayBeAListOfShards) {
   Open();
-  const std::vector<GatheredArgument> gathered = {{1, {{20, 0}, {21, 3}}}};
-  client_->Call(ExecutableHandle(5), std::vector<ArrayHandle>{10, 0}, std::vector<ArrayHandle>{30},
+  const std::vector<GatheredArgument> gathered = {{1, {{20_array, 0}, {21_array, 3}}}};
+  client_->Call(ExecutableHandle(5), std::vector{10_array, 0_array}, std::vector{30_array},
                 {.gathered = gathered});
   const wire::CallOp call = cluster_.controller().Ops(1).at(0).call();
   EXPECT_EQ(call.gathered(0).argument(), 1u);
@@ -330,7 +331,7 @@ TEST_F(ClientTest, CompileAnswersByHandle) {
 TEST_F(ClientTest, ER1_AwaitBringsTheWholeFailureRecord) {
   Open();
   Arrival<absl::Status> done;
-  client_->Await(std::vector<ArrayHandle>{1}, [&](absl::Status status) { done.Set(status); });
+  client_->Await(std::vector{1_array}, [&](absl::Status status) { done.Set(status); });
   wire::SessionEvent event;
   event.mutable_await_done()->set_await(cluster_.controller().Ops(1).at(0).await().await());
   *event.mutable_await_done()->mutable_failure() = WorkerFailure();
@@ -345,7 +346,7 @@ TEST_F(ClientTest, PushesAreCutIntoChunksForTheWorkerOfTheShard) {
   const size_t bytes = DataLinks::kChunkBytes * 5 / 2;
   const std::string data0(bytes, 'x'), data1(bytes, 'y');
   Arrival<bool> released0, released1;
-  const UploadId upload = client_->Upload(5, Spec({3, 0}, bytes));
+  const UploadId upload = client_->Upload(5_array, Spec({3, 0}, bytes));
   client_->Push(upload, 1, data1, [&] { released1.Set(true); });
   client_->Push(upload, 0, data0, [&] { released0.Set(true); });
   const auto to1 = cluster_.worker(1).Chunks(1);
@@ -372,7 +373,7 @@ TEST_F(ClientTest, ASmallPushLeavesOnTheCallersThread) {
   const std::string data = "12345678";
   bool at_once = false;
   for (size_t i = 0; i < 100 && !at_once; ++i) {
-    const UploadId upload = client_->Upload(5 + i, Spec({0}, data.size()));
+    const UploadId upload = client_->Upload(ArrayHandle(5 + i), Spec({0}, data.size()));
     Arrival<bool> released;
     client_->Push(upload, 0, data, [&, caller = std::this_thread::get_id()] {
       released.Set(std::this_thread::get_id() == caller);
@@ -390,7 +391,7 @@ TEST_F(ClientTest, ASmallPushLeavesOnTheCallersThread) {
 TEST_F(ClientTest, EmptyShardIsOneClosingChunk) {
   Open();
   Arrival<int> released;
-  client_->Push(client_->Upload(5, Spec({0}, 0)), 0, {}, [&] { released.Set(0); });
+  client_->Push(client_->Upload(5_array, Spec({0}, 0)), 0, {}, [&] { released.Set(0); });
   const auto chunks = cluster_.worker(0).Chunks(1);
   ASSERT_EQ(chunks.size(), 1u);
   EXPECT_TRUE(chunks[0].bytes().data().empty());
@@ -402,8 +403,8 @@ TEST_F(ClientTest, TM2_LargePushesWaitForTheLinkAndTakeTurns) {
   const size_t bytes = 3 * DataLinks::kQueueBytes;
   const std::string large(bytes, 'a'), small(100, 'b');
   Arrival<int> released;
-  const UploadId first = client_->Upload(1, Spec({0, 1}, bytes));
-  const UploadId second = client_->Upload(2, Spec({0}, small.size()));
+  const UploadId first = client_->Upload(1_array, Spec({0, 1}, bytes));
+  const UploadId second = client_->Upload(2_array, Spec({0}, small.size()));
   client_->Push(first, 0, large, [&] { released.Set(0); });
   client_->Push(first, 1, large, [&] { released.Set(1); });
   client_->Push(second, 0, small, [&] { released.Set(2); });
@@ -427,11 +428,11 @@ TEST_F(ClientTest, TM2_LargePushesWaitForTheLinkAndTakeTurns) {
 TEST_F(ClientTest, AbandonedAndWrongUploadsTellTheController) {
   Open();
   const std::string data(8, 'x');
-  const UploadId abandoned = client_->Upload(1, Spec({0, 2}, 8));
+  const UploadId abandoned = client_->Upload(1_array, Spec({0, 2}, 8));
   client_->Push(abandoned, 0, data, {});
   client_->AbandonUpload(abandoned, absl::AbortedError("no more bytes"));
   Arrival<int> released;
-  const UploadId wrong = client_->Upload(2, Spec({3}, 9));
+  const UploadId wrong = client_->Upload(2_array, Spec({3}, 9));
   client_->Push(wrong, 0, data, [&] { released.Set(0); });
   const auto ops = cluster_.controller().Ops(4);
   ASSERT_EQ(ops.size(), 4u);
@@ -444,11 +445,11 @@ TEST_F(ClientTest, AbandonedAndWrongUploadsTellTheController) {
 
 TEST_F(ClientTest, WorkersHearOfAnAbandonedUploadAfterTheController) {
   Open();
-  const UploadId upload = client_->Upload(1, Spec({0}, 8));
+  const UploadId upload = client_->Upload(1_array, Spec({0}, 8));
   client_->AbandonUpload(upload, absl::DataLossError("the file is gone"));
   ASSERT_EQ(cluster_.controller().Ops(2).size(), 2u);
   const std::string data(8, 'x');  // what is sent after it, to see what came before
-  const UploadId later = client_->Upload(2, Spec({0}, 8));
+  const UploadId later = client_->Upload(2_array, Spec({0}, 8));
   client_->Push(later, 0, data, {});
   for (const wire::Bulk& chunk : cluster_.worker(0).Chunks(1))
     EXPECT_FALSE(chunk.has_dropped()) << "the worker's own error would be first";
@@ -464,10 +465,10 @@ TEST_F(ClientTest, WorkersHearOfAnAbandonedUploadAfterTheController) {
 
 TEST_F(ClientTest, FetchIsPutTogetherFromTwoWorkers) {
   Open();
-  client_->Upload(1, Spec({0, 2}, 6));
+  client_->Upload(1_array, Spec({0, 2}, 6));
   std::map<size_t, std::string> bytes;
   Arrival<absl::Status> done;
-  client_->Fetch(1, {1, 0, 1}, Into(bytes, done));
+  client_->Fetch(1_array, {1, 0, 1}, Into(bytes, done));
   const uint64_t fetch = FetchId(1);
   ASSERT_TRUE(cluster_.worker(0).WaitHellos(1) && cluster_.worker(1).WaitHellos(1));
   cluster_.worker(1).Send(Chunk(fetch, 0, 0, "abc", false));
@@ -490,11 +491,12 @@ TEST_F(ClientTest, SmallFetchesFromOneWorkerJoin) {
   constexpr size_t kCalls = 1000;
   std::vector<std::map<size_t, std::string>> bytes(kCalls);
   std::vector<Arrival<absl::Status>> done(kCalls);
-  for (size_t i = 0; i < kCalls; ++i) client_->Upload(1 + i, Spec({i % 100 == 7 ? 2u : 0u}, 4));
+  for (size_t i = 0; i < kCalls; ++i)
+    client_->Upload(ArrayHandle(1 + i), Spec({i % 100 == 7 ? 2u : 0u}, 4));
   for (size_t i = 0; i < kCalls; ++i) {
     FetchSink sink = Into(bytes[i], done[i]);
     sink.may_join = i % 100 != 8;
-    client_->Fetch(1 + i, {0}, std::move(sink));
+    client_->Fetch(ArrayHandle(1 + i), {0}, std::move(sink));
   }
   const auto ops = cluster_.controller().Ops(client_->pending());
   ASSERT_TRUE(cluster_.worker(0).WaitHellos(1) && cluster_.worker(1).WaitHellos(1));
@@ -527,11 +529,11 @@ TEST_F(ClientTest, FetchEndsWithTheFirstFailure) {
   Open();
   std::map<size_t, std::string> bytes;
   Arrival<absl::Status> spoiled, refused, gap, nothing, untold;
-  client_->Fetch(1, {0}, Into(bytes, spoiled));
-  client_->Fetch(2, {0}, Into(bytes, refused));
-  client_->Fetch(3, {0}, Into(bytes, gap));
-  client_->Fetch(4, {}, Into(bytes, nothing));
-  client_->Fetch(5, {0}, Into(bytes, untold));
+  client_->Fetch(1_array, {0}, Into(bytes, spoiled));
+  client_->Fetch(2_array, {0}, Into(bytes, refused));
+  client_->Fetch(3_array, {0}, Into(bytes, gap));
+  client_->Fetch(4_array, {}, Into(bytes, nothing));
+  client_->Fetch(5_array, {0}, Into(bytes, untold));
   ASSERT_TRUE(cluster_.worker(0).WaitHellos(1));
   wire::Frame frame = Chunk(FetchId(0), 0, 0, "", true);
   *frame.mutable_bulk()->mutable_failed() = WorkerFailure();
@@ -558,8 +560,8 @@ TEST_F(ClientTest, LostControllerEndsEverythingPending) {
   Arrival<Result<std::shared_ptr<const ExecutableInfo>>> compiled;
   std::map<size_t, std::string> bytes;
   client_->OnLost([&](absl::Status status) { lost.Set(status); });
-  client_->Await(std::vector<ArrayHandle>{1}, [&](absl::Status status) { awaited.Set(status); });
-  client_->Fetch(1, {0}, Into(bytes, fetched));
+  client_->Await(std::vector{1_array}, [&](absl::Status status) { awaited.Set(status); });
+  client_->Fetch(1_array, {0}, Into(bytes, fetched));
   client_->Compile("p", "mlir", "", {0}, [&](auto info) { compiled.Set(info); });
   cluster_.controller().Ops(3);
   cluster_.controller().Cut();
@@ -568,7 +570,7 @@ TEST_F(ClientTest, LostControllerEndsEverythingPending) {
   EXPECT_EQ(fetched.Get().code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(compiled.Get().status().code(), StatusCode::kUnavailable);
   EXPECT_EQ(client_->pending(), 0u);
-  client_->Await(std::vector<ArrayHandle>{1}, [&](absl::Status status) { later.Set(status); });
+  client_->Await(std::vector{1_array}, [&](absl::Status status) { later.Set(status); });
   EXPECT_EQ(later.Get().code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(lost.count(), 1u);
 }
@@ -670,14 +672,14 @@ TEST_F(ClientTest, TM1_AControllerThatAnswersMayTakeItsTime) {
 
 TEST_F(ClientTest, ER2_LostDataStreamEndsOnlyTheFetchesOfItsWorkerAndIsOpenedAgain) {
   Open();
-  client_->Upload(1, Spec({2}, 4));
-  client_->Upload(2, Spec({0}, 4));
-  client_->Regroup({{.array = 3, .shards = {{2, 0}, {1, 0}}}});
+  client_->Upload(1_array, Spec({2}, 4));
+  client_->Upload(2_array, Spec({0}, 4));
+  client_->Regroup({{.array = 3_array, .shards = {{2_array, 0}, {1_array, 0}}}});
   std::map<size_t, std::string> bytes;
   Arrival<absl::Status> on_lost_worker, on_other, on_both;
-  client_->Fetch(1, {0}, Into(bytes, on_lost_worker));
-  client_->Fetch(2, {0}, Into(bytes, on_other));
-  client_->Fetch(3, {0, 1}, Into(bytes, on_both));
+  client_->Fetch(1_array, {0}, Into(bytes, on_lost_worker));
+  client_->Fetch(2_array, {0}, Into(bytes, on_other));
+  client_->Fetch(3_array, {0, 1}, Into(bytes, on_both));
   const uint64_t other = FetchId(4);
   FetchId(5);
   ASSERT_TRUE(cluster_.worker(0).WaitHellos(1) && cluster_.worker(1).WaitHellos(1));
@@ -698,10 +700,10 @@ TEST_F(ClientTest, NothingIsPushedIntoAStreamThatIsNotWelcome) {
   Open();
   const std::string data(4, 'x');
   Arrival<int> sent;
-  client_->Push(client_->Upload(1, Spec({2}, 4)), 0, data, [&] { sent.Set(0); });
+  client_->Push(client_->Upload(1_array, Spec({2}, 4)), 0, data, [&] { sent.Set(0); });
   ASSERT_TRUE(cluster_.worker(1).WaitHellos(1));
   Arrival<absl::Status> seen;  // arrives after the push was handled
-  client_->Await(std::vector<ArrayHandle>{9}, [&](absl::Status status) { seen.Set(status); });
+  client_->Await(std::vector{9_array}, [&](absl::Status status) { seen.Set(status); });
   wire::SessionEvent event;
   event.mutable_await_done()->set_await(cluster_.controller().Ops(2).at(1).await().await());
   cluster_.controller().SendEvent(event);
@@ -717,13 +719,13 @@ TEST_F(ClientTest, NothingIsPushedIntoAStreamThatIsNotWelcome) {
 
 TEST_F(ClientTest, BytesGoToTheProcessThatTheUploadNamesOrNowhere) {
   Open();
-  const UploadId late = client_->Upload(1, Spec({2}, 4));
+  const UploadId late = client_->Upload(1_array, Spec({2}, 4));
   wire::SessionEvent event;
   *event.mutable_worker_state()->mutable_worker() = ScriptedCluster::Worker(1);
   event.mutable_worker_state()->set_up(false);
   cluster_.controller().SendEvent(event);
   Arrival<absl::Status> seen;  // events come in order: it proves that the earlier one was handled
-  client_->Await(std::vector<ArrayHandle>{9}, [&](absl::Status status) { seen.Set(status); });
+  client_->Await(std::vector{9_array}, [&](absl::Status status) { seen.Set(status); });
   event.Clear();
   event.mutable_await_done()->set_await(cluster_.controller().Ops(2).at(1).await().await());
   cluster_.controller().SendEvent(event);
@@ -732,7 +734,7 @@ TEST_F(ClientTest, BytesGoToTheProcessThatTheUploadNamesOrNowhere) {
   Arrival<int> dropped, kept, sent;
   client_->Push(late, 0, data, [&] { dropped.Set(0); });
   dropped.Get();
-  const UploadId held = client_->Upload(2, Spec({2}, 4));
+  const UploadId held = client_->Upload(2_array, Spec({2}, 4));
   client_->Push(held, 0, data, [&] { kept.Set(0); });
   const std::vector<wire::Op> ops = cluster_.controller().Ops(3);
   ASSERT_EQ(ops.at(0).upload().destinations_size(), 1);
@@ -748,7 +750,7 @@ TEST_F(ClientTest, BytesGoToTheProcessThatTheUploadNamesOrNowhere) {
   ASSERT_TRUE(cluster_.worker(1).WaitHellos(1));
   EXPECT_EQ(cluster_.worker(1).frames().back().incarnation(), 2u);
   kept.Get();
-  client_->Push(client_->Upload(3, Spec({2}, 4)), 0, data, [&] { sent.Set(0); });
+  client_->Push(client_->Upload(3_array, Spec({2}, 4)), 0, data, [&] { sent.Set(0); });
   sent.Get();
   const auto chunks = cluster_.worker(1).Chunks(2);
   ASSERT_EQ(chunks.size(), 2u);
@@ -759,7 +761,7 @@ TEST_F(ClientTest, ASessionThatTheControllerEndsSaysWhy) {
   Open();
   Arrival<absl::Status> lost, done;
   client_->OnLost([&](absl::Status status) { lost.Set(status); });
-  client_->Await(std::vector<ArrayHandle>{1}, [&](absl::Status status) { done.Set(status); });
+  client_->Await(std::vector{1_array}, [&](absl::Status status) { done.Set(status); });
   (void)cluster_.controller().Ops(1);
   wire::SessionEvent event;
   *event.mutable_ended() = wire::MakeFailure(absl::StatusCode::kInternal, "its sums are broken");
@@ -767,28 +769,28 @@ TEST_F(ClientTest, ASessionThatTheControllerEndsSaysWhy) {
   EXPECT_EQ(lost.Get().code(), absl::StatusCode::kInternal);
   EXPECT_EQ(wire::ToFailure(done.Get()).message(), "its sums are broken");
   Arrival<absl::Status> later;
-  client_->Await(std::vector<ArrayHandle>{1}, [&](absl::Status status) { later.Set(status); });
+  client_->Await(std::vector{1_array}, [&](absl::Status status) { later.Set(status); });
   EXPECT_EQ(wire::ToFailure(later.Get()).message(), "its sums are broken");
 }
 
 TEST_F(ClientTest, AFailedUploadNeedsNoBytesAndItsWorkersFreeThoseThatTheyHave_TM2) {
   Open();
   const std::string data(4, 'x');
-  client_->Push(client_->Upload(3, Spec({0}, 4)), 0, data, {});
+  client_->Push(client_->Upload(3_array, Spec({0}, 4)), 0, data, {});
   ASSERT_EQ(cluster_.worker(0).Chunks(1).size(), 1u);
-  const UploadId upload = client_->Upload(1, Spec({0}, 4));
+  const UploadId upload = client_->Upload(1_array, Spec({0}, 4));
   wire::SessionEvent event;
   event.mutable_upload_failed()->set_upload(NumberOf(upload));
   cluster_.controller().SendEvent(event);
   Arrival<absl::Status> seen;
-  client_->Await(std::vector<ArrayHandle>{9}, [&](absl::Status status) { seen.Set(status); });
+  client_->Await(std::vector{9_array}, [&](absl::Status status) { seen.Set(status); });
   event.Clear();
   event.mutable_await_done()->set_await(cluster_.controller().Ops(3).at(2).await().await());
   cluster_.controller().SendEvent(event);
   EXPECT_TRUE(seen.Get().ok());
   Arrival<int> dropped, sent;
   client_->Push(upload, 0, data, [&] { dropped.Set(0); });
-  const UploadId next = client_->Upload(2, Spec({0}, 4));
+  const UploadId next = client_->Upload(2_array, Spec({0}, 4));
   client_->Push(next, 0, data, [&] { sent.Set(0); });
   dropped.Get();
   sent.Get();
@@ -808,10 +810,10 @@ TEST_F(ClientTest, TM2_RoomIsToldWhenNodesEnd) {
   Arrival<int> at_once, room;
   client_->WhenRoom([&] { at_once.Set(0); });
   at_once.Get();
-  const std::vector<ArrayHandle> none, two = {1, 2}, copies = {3, 4};
+  const std::vector<ArrayHandle> none, two = {1_array, 2_array}, copies = {3_array, 4_array};
   client_->Call(ExecutableHandle(1), none, none);
   client_->Copy(two, copies, std::vector<uint32_t>{0}, "");
-  client_->Upload(7, Spec({0}, 4));
+  client_->Upload(7_array, Spec({0}, 4));
   EXPECT_EQ(client_->pending(), 4u);
   client_->WhenRoom([&] { room.Set(static_cast<int>(client_->pending())); });
   wire::SessionEvent event;
@@ -827,14 +829,15 @@ TEST_F(ClientTest, DestructionCancelsWhatHasNotCome) {
   Arrival<int> released;
   client_->OnLost([&](absl::Status status) { lost.Set(status); });
   Client* raw = client_.get();
-  client_->Await(std::vector<ArrayHandle>{1}, [&, raw](absl::Status status) {
+  client_->Await(std::vector{1_array}, [&, raw](absl::Status status) {
     awaited.Set(status);
-    raw->Await(std::vector<ArrayHandle>{1}, [&](absl::Status status) { again.Set(status); });
+    raw->Await(std::vector{1_array}, [&](absl::Status status) { again.Set(status); });
   });
-  client_->Fetch(1, {0}, Into(bytes, fetched));
+  client_->Fetch(1_array, {0}, Into(bytes, fetched));
   ASSERT_TRUE(cluster_.worker(0).WaitHellos(1));
   const std::string large(4 * DataLinks::kQueueBytes, 'x');
-  client_->Push(client_->Upload(1, Spec({0}, large.size())), 0, large, [&] { released.Set(0); });
+  client_->Push(client_->Upload(1_array, Spec({0}, large.size())), 0, large,
+                [&] { released.Set(0); });
   client_.reset();
   ASSERT_EQ(awaited.count(), 1u);
   EXPECT_EQ(awaited.Get().code(), absl::StatusCode::kCancelled);

@@ -21,7 +21,7 @@ absl::Status BadShard(uint32_t shard, const absl::Status& why) {
 
 void AddShards(ArrayHandle array, std::span<const uint32_t> shards, wire::FetchOp& op) {
   for (uint32_t shard : shards) {
-    op.add_arrays(array);
+    op.add_arrays(NumberOf(array));
     op.add_shards(shard);
   }
 }

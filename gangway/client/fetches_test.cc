@@ -6,6 +6,7 @@
 
 #include <map>
 
+#include "gangway/client/array_literal.h"
 #include "gangway/client/recorded_session.h"
 
 namespace gangway::client {
@@ -25,8 +26,8 @@ struct Fetched {
 class FetchesTest : public ::testing::Test {
  protected:
   FetchesTest() {
-    session_.handles.NoteArray(1, On({0, 2}));
-    session_.handles.NoteArray(2, On({1}));
+    session_.handles.NoteArray(1_array, On({0, 2}));
+    session_.handles.NoteArray(2_array, On({1}));
   }
   static Devices On(std::vector<uint32_t> devices) {
     return std::make_shared<const std::vector<uint32_t>>(std::move(devices));
@@ -61,7 +62,7 @@ class FetchesTest : public ::testing::Test {
 };
 
 TEST_F(FetchesTest, AFetchEndsWithItsLastShard) {
-  const auto fetched = Fetch(1, {1, 0});
+  const auto fetched = Fetch(1_array, {1, 0});
   const uint64_t id = Id();
   EXPECT_THAT(fetches_.Awaited(), ElementsAre(kFirst, kSecond));
   EXPECT_TRUE(session_.activity.awaits());
@@ -78,11 +79,11 @@ TEST_F(FetchesTest, AFetchEndsWithItsLastShard) {
 }
 
 TEST_F(FetchesTest, WhatIsFetchedUsesTheWorkersThatSendIt) {
-  Fetch(1, {1});
+  Fetch(1_array, {1});
   EXPECT_THAT(used_, ElementsAre(kSecond));
-  Fetch(2, {0});
+  Fetch(2_array, {0});
   EXPECT_THAT(used_, ElementsAre(kSecond, kFirst));
-  Fetch(99, {0});
+  Fetch(99_array, {0});
   EXPECT_THAT(used_, ElementsAre(kSecond, kFirst, kFirst, kSecond)) << "an array it does not know";
 }
 
@@ -90,10 +91,10 @@ TEST_F(FetchesTest, FetchesFromOneWorkerJoinAndOthersDoNot) {
   std::shared_ptr<Fetched> first, second, other, alone;
   session_.OnLoop([&] {  // the loop sends nothing during this
     session_.link->queued = 1;
-    first = Fetch(1, {0}, /*may_join=*/true);
-    second = Fetch(2, {0}, /*may_join=*/true);
-    other = Fetch(1, {1}, /*may_join=*/true);
-    alone = Fetch(1, {1});
+    first = Fetch(1_array, {0}, /*may_join=*/true);
+    second = Fetch(2_array, {0}, /*may_join=*/true);
+    other = Fetch(1_array, {1}, /*may_join=*/true);
+    alone = Fetch(1_array, {1});
   });
   const std::vector<wire::Op> ops = session_.Ops();
   ASSERT_EQ(ops.size(), 3u);
@@ -113,7 +114,8 @@ TEST_F(FetchesTest, FetchesFromOneWorkerJoinAndOthersDoNot) {
 }
 
 TEST_F(FetchesTest, ALostWorkerEndsWhatIsAwaitedFromIt) {
-  const auto first = Fetch(1, {0}), second = Fetch(1, {1}), unknown = Fetch(9, {0});
+  const auto first = Fetch(1_array, {0}), second = Fetch(1_array, {1}),
+             unknown = Fetch(9_array, {0});
   session_.Ops();
   EXPECT_THAT(fetches_.Awaited(), ElementsAre(kFirst, kSecond));
   fetches_.OnWorkerLost(kSecond, absl::UnavailableError("it died"));
@@ -124,7 +126,7 @@ TEST_F(FetchesTest, ALostWorkerEndsWhatIsAwaitedFromIt) {
 }
 
 TEST_F(FetchesTest, WrongBytesFailTheFetch) {
-  const auto fetched = Fetch(1, {0});
+  const auto fetched = Fetch(1_array, {0});
   wire::Bulk wrong = Bytes(Id(), 0, "ab");
   wrong.mutable_bytes()->set_offset(7);
   fetches_.OnShard(wrong);
@@ -134,11 +136,11 @@ TEST_F(FetchesTest, WrongBytesFailTheFetch) {
 }
 
 TEST_F(FetchesTest, NothingIsFetchedOfALostSessionOrOfNoShards) {
-  const auto empty = Fetch(1, {});
+  const auto empty = Fetch(1_array, {});
   session_.OnLoop([] {});
   EXPECT_THAT(empty->done, ElementsAre(absl::OkStatus()));
   session_.Lose(absl::UnavailableError("cut"));
-  const auto late = Fetch(1, {0});
+  const auto late = Fetch(1_array, {0});
   session_.OnLoop([] {});
   ASSERT_EQ(late->done.size(), 1u);
   EXPECT_TRUE(absl::IsUnavailable(late->done[0]));

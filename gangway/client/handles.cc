@@ -30,8 +30,8 @@ void AddNumbers(std::span<const T> ids, google::protobuf::RepeatedField<uint64_t
 void FillCall(ExecutableHandle executable, std::span<const ArrayHandle> arguments,
               std::span<const ArrayHandle> results, const CallOptions& options, wire::CallOp& op) {
   op.set_executable(NumberOf(executable));
-  AddAll(arguments, op.mutable_arguments());
-  AddAll(results, op.mutable_results());
+  AddNumbers(arguments, *op.mutable_arguments());
+  AddNumbers(results, *op.mutable_results());
   AddAll(options.keep, op.mutable_keep());
   op.set_launch_id(options.launch_id);
   op.set_callback_depth(HostCallbacks::Depth());
@@ -39,7 +39,7 @@ void FillCall(ExecutableHandle executable, std::span<const ArrayHandle> argument
     wire::GatheredArgument* list = op.add_gathered();
     list->set_argument(gathered.index);
     for (const ShardOf& shard : gathered.shards) {
-      list->add_arrays(shard.array);
+      list->add_arrays(NumberOf(shard.array));
       list->add_shards(shard.shard);
     }
   }
@@ -48,11 +48,11 @@ void FillCall(ExecutableHandle executable, std::span<const ArrayHandle> argument
 void FillRegroup(const std::vector<Client::Regrouped>& results, wire::RegroupOp& op) {
   for (const Client::Regrouped& result : results) {
     wire::RegroupOp::Result* to = op.add_results();
-    to->set_array(result.array);
-    to->set_replica_of(result.replica_of);
+    to->set_array(NumberOf(result.array));
+    to->set_replica_of(NumberOf(result.replica_of));
     for (const ShardOf& shard : result.shards) {
       wire::RegroupOp::Shard* of = to->add_shards();
-      of->set_array(shard.array);
+      of->set_array(NumberOf(shard.array));
       of->set_shard(shard.shard);
     }
   }
@@ -114,8 +114,8 @@ void Handles::Copy(std::span<const ArrayHandle> sources, std::span<const ArrayHa
   const absl::Status appended = submitter_.Append(std::min(sources.size(), results.size()),
                                                   std::move(ended), [&](wire::Op& op) {
                                                     wire::CopyOp& copy = *op.mutable_copy();
-                                                    AddAll(sources, copy.mutable_sources());
-                                                    AddAll(results, copy.mutable_results());
+                                                    AddNumbers(sources, *copy.mutable_sources());
+                                                    AddNumbers(results, *copy.mutable_results());
                                                     AddAll(devices, copy.mutable_devices());
                                                     copy.set_memory_kind(memory_kind);
                                                   });
@@ -142,7 +142,7 @@ std::vector<std::pair<ArrayHandle, Devices>> Handles::PlacementsOf(
   std::vector<std::pair<ArrayHandle, Devices>> placements;
   MutexLock lock(mutex_);
   for (const Client::Regrouped& result : results) {
-    if (result.replica_of != 0) continue;
+    if (result.replica_of != ArrayHandle()) continue;
     auto placement = std::make_shared<std::vector<uint32_t>>();
     for (const ShardOf& shard : result.shards) {
       if (const auto device = DeviceOf(shard)) placement->push_back(*device);
@@ -166,12 +166,13 @@ void Handles::AppendDrop(std::span<const ArrayHandle> arrays) {
   const bool joined = submitter_.WithLast([&](wire::Op& last) {
     if (!last.has_drop() || last.drop().handles_size() + arrays.size() > kDropHandlesMax)
       return false;
-    AddAll(arrays, last.mutable_drop()->mutable_handles());
+    AddNumbers(arrays, *last.mutable_drop()->mutable_handles());
     return true;
   });
   if (!joined) {
-    const absl::Status appended = submitter_.Append(
-        0, nullptr, [&](wire::Op& op) { AddAll(arrays, op.mutable_drop()->mutable_handles()); });
+    const absl::Status appended = submitter_.Append(0, nullptr, [&](wire::Op& op) {
+      AddNumbers(arrays, *op.mutable_drop()->mutable_handles());
+    });
     if (!appended.ok()) return;
   }
   MutexLock lock(mutex_);
@@ -209,7 +210,7 @@ void Handles::AppendShardDrops() {
     const auto dropping = dropping_.find(array);
     if (dropping == dropping_.end()) continue;
     wire::DropShardsOp::Shards* shards = drops.add_arrays();
-    shards->set_array(array);
+    shards->set_array(NumberOf(array));
     AddAll(std::span<const uint32_t>(dropping->second.unsent), shards->mutable_shards());
     dropping->second.unsent.clear();
   }
@@ -238,8 +239,9 @@ void Handles::SendSoon() {
 
 void Handles::Delete(std::span<const ArrayHandle> arrays) {
   const Submitter::Sending sending(submitter_);
-  const absl::Status appended = submitter_.Append(
-      0, nullptr, [&](wire::Op& op) { AddAll(arrays, op.mutable_delete_()->mutable_handles()); });
+  const absl::Status appended = submitter_.Append(0, nullptr, [&](wire::Op& op) {
+    AddNumbers(arrays, *op.mutable_delete_()->mutable_handles());
+  });
   if (!appended.ok()) return;
   MutexLock lock(mutex_);
   for (ArrayHandle array : arrays) arrays_.erase(array);
@@ -250,7 +252,7 @@ void Handles::Poison(std::span<const ArrayHandle> arrays, const Status& why) {
   submitter_
       .Append(0, nullptr,
               [&](wire::Op& op) {
-                AddAll(arrays, op.mutable_poison()->mutable_arrays());
+                AddNumbers(arrays, *op.mutable_poison()->mutable_arrays());
                 *op.mutable_poison()->mutable_failure() = wire::ToFailure(why);
               })
       .IgnoreError();

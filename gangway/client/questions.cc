@@ -96,7 +96,8 @@ void Questions::Await(std::span<const ArrayHandle> arrays, StatusCallback done) 
   MutexLock lock(mutex_);
   const absl::Status refused = submitter_.Append(0, nullptr, [&](wire::Op& op) {
     op.mutable_await()->set_await(id);
-    op.mutable_await()->mutable_arrays()->Add(arrays.begin(), arrays.end());
+    op.mutable_await()->mutable_arrays()->Reserve(static_cast<int>(arrays.size()));
+    for (const ArrayHandle array : arrays) op.mutable_await()->add_arrays(NumberOf(array));
   });
   if (!refused.ok()) return submitter_.Defer([done = std::move(done), refused] { done(refused); });
   awaits_[id] = std::move(done);

@@ -6,6 +6,7 @@
 
 #include <array>
 
+#include "gangway/client/array_literal.h"
 #include "gangway/client/recorded_session.h"
 #include "gangway/wire/failure.h"
 
@@ -32,7 +33,7 @@ class QuestionsTest : public ::testing::Test {
 };
 
 TEST_F(QuestionsTest, AnAwaitIsSentAtOnceAndAnsweredOnce) {
-  questions_.Await(std::array<ArrayHandle, 2>{3, 4}, Note());
+  questions_.Await(std::array{3_array, 4_array}, Note());
   ASSERT_EQ(session_.link->frames().size(), 2u);
   const wire::Op op = session_.link->frames()[1].session_batch().ops(0);
   EXPECT_THAT(op.await().arrays(), ElementsAre(3, 4));
@@ -61,7 +62,7 @@ TEST_F(QuestionsTest, ACompileWithoutOptionsAsksForAReplicaOnEachDevice) {
 }
 
 TEST_F(QuestionsTest, TheEndOfTheSessionAnswersAll) {
-  questions_.Await(std::array<ArrayHandle, 1>{1}, Note());
+  questions_.Await(std::array{1_array}, Note());
   questions_.Compile(ExecutableHandle(9), "program", "mlir", "", std::array<uint32_t, 1>{0},
                      NoteCompiled());
   for (int i = 0; i < 2; ++i) {
@@ -77,7 +78,7 @@ TEST_F(QuestionsTest, TheEndOfTheSessionAnswersAll) {
     EXPECT_EQ(heard_.size(), 5u);
   });
   EXPECT_FALSE(session_.activity.awaits());
-  questions_.Await(std::array<ArrayHandle, 1>{1}, Note());
+  questions_.Await(std::array{1_array}, Note());
   questions_.Usage([this](const auto& usage) { Note()(usage.status()); });
   questions_.Profile(42, [this](const auto& profile) { Note()(profile.status()); });
   session_.OnLoop([] {});

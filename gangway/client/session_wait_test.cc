@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "gangway/client/array_literal.h"
 #include "gangway/client/scripted_cluster.h"
 
 namespace gangway::client {
@@ -65,7 +66,7 @@ TEST_P(SessionWaitTest, OverASocketTheThreadThatWaitsReadsTheAnswer) {
   size_t on_waiter = 0;
   std::jthread script([&] {
     for (size_t i = 0; i < kAwaits; ++i) {
-      const Heard heard = AwaitArray(1);
+      const Heard heard = AwaitArray(1_array);
       ASSERT_TRUE(heard.status && heard.status->ok());
       if (heard.on == std::this_thread::get_id()) ++on_waiter;
     }
@@ -90,12 +91,12 @@ TEST_P(OverSocketsTest, TwoThreadsWaitAtOnce) {
   for (size_t round = 0; round < 20; ++round) {
     std::vector<std::jthread> threads;
     std::atomic<int> good = 0;
-    for (ArrayHandle array : {1, 2}) {
-      threads.emplace_back([&, array] {
-        const Heard heard = AwaitArray(array);
+    for (size_t number : {1, 2}) {
+      threads.emplace_back([&, number] {
+        const Heard heard = AwaitArray(ArrayHandle(number));
         if (heard.status && heard.status->ok()) ++good;
       });
-      cluster_.controller().Ops(2 * round + array);
+      cluster_.controller().Ops(2 * round + number);
     }
     Answer(2 * round + 2);
     threads.back().join();
@@ -109,7 +110,7 @@ TEST_P(OverSocketsTest, TwoThreadsWaitAtOnce) {
 TEST_P(OverSocketsTest, AThreadThatReadsLearnsOfTheControllersLoss) {
   std::vector<std::jthread> threads;
   std::atomic<int> lost = 0;
-  for (ArrayHandle array : {1, 2, 3}) {
+  for (ArrayHandle array : {1_array, 2_array, 3_array}) {
     threads.emplace_back([&, array] {
       const Heard heard = AwaitArray(array);
       if (heard.status && absl::IsUnavailable(*heard.status)) ++lost;
@@ -123,13 +124,13 @@ TEST_P(OverSocketsTest, AThreadThatReadsLearnsOfTheControllersLoss) {
 
 TEST_P(OverSocketsTest, AForkedChildDoesNotWaitAndItsParentGoesOn) {
   std::optional<Heard> heard;
-  std::jthread waiting([&] { heard = AwaitArray(1); });
+  std::jthread waiting([&] { heard = AwaitArray(1_array); });
   cluster_.controller().Ops(1);
   const pid_t child = fork();
   if (child == 0) {
     const std::shared_ptr<Wait> wait = client_->NewWait();
     bool refused = false;
-    client_->Await(std::array<ArrayHandle, 1>{2},
+    client_->Await(std::array{2_array},
                    [&](const absl::Status& status) { refused = absl::IsUnavailable(status); });
     _exit(refused && !wait->For(std::chrono::hours(1)) ? 0 : 1);
   }
@@ -155,7 +156,7 @@ TEST_P(OverSocketsTest, AWaitHasALimitAndMayEndOnAnyThread) {
 // A callback that waits would wait for itself.
 TEST_P(OverSocketsTest, ACallbackDoesNotWait) {
   Arrival<bool> ended;
-  client_->Await(std::array<ArrayHandle, 1>{1}, [&](const absl::Status&) {
+  client_->Await(std::array{1_array}, [&](const absl::Status&) {
     ended.Set(client_->NewWait()->For(std::chrono::hours(1)));
   });
   Answer(1);

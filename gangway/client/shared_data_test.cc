@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "gangway/base/ids.h"
+#include "gangway/client/array_literal.h"
 #include "gangway/client/scripted_cluster.h"
 #include "gangway/transport/shm/shared_pool.h"
 
@@ -21,7 +22,7 @@ class SharedDataTest : public ::testing::Test {
     cluster_.listener = *transport::DescriptorListener::Open();
     client_ = *Connect(cluster_.Options());
     // Of an array that the client does not know, so that it connects to all workers.
-    client_->Fetch(99, {0}, {.on_done = [](const absl::Status&) {}});
+    client_->Fetch(99_array, {0}, {.on_done = [](const absl::Status&) {}});
     ASSERT_TRUE(worker().WaitHellos(1) && cluster_.worker(1).WaitHellos(1));
     const auto deadline = std::chrono::steady_clock::now() + kLimit;
     while (!socket_.valid() && std::chrono::steady_clock::now() < deadline) {
@@ -76,10 +77,11 @@ class SharedDataTest : public ::testing::Test {
     return all(worker().frames());
   }
   UploadId Declare() {
-    return client_->Upload(next_array_++, {.element_type = 3,
-                                           .shard_dims = {static_cast<int64_t>(kBytes)},
-                                           .devices = {0},
-                                           .shard_bytes = kBytes});
+    return client_->Upload(ArrayHandle(next_array_++),
+                           {.element_type = 3,
+                            .shard_dims = {static_cast<int64_t>(kBytes)},
+                            .devices = {0},
+                            .shard_bytes = kBytes});
   }
   void AnswerWish(const wire::Bulk& wish, const transport::SharedBlock* block) {
     wire::Frame frame;
@@ -105,13 +107,13 @@ class SharedDataTest : public ::testing::Test {
       transport::SharedPool::Make({.bytes_max = size_t{64} << 20, .writable = true});
   FileDescriptor socket_;
   bool handed_ = false;
-  ArrayHandle next_array_ = 1;
+  uint64_t next_array_ = 1;
 };
 
 TEST_F(SharedDataTest, AFetchedShardIsReadInPlaceAndGivenBackByItsLastReader) {
   Arrival<std::shared_ptr<const char>> placed;
   Arrival<absl::Status> done;
-  client_->Fetch(1, {0},
+  client_->Fetch(1_array, {0},
                  {.on_place =
                       [&](size_t, std::shared_ptr<const char> bytes, size_t size) {
                         EXPECT_EQ(size, kBytes);
@@ -135,7 +137,7 @@ TEST_F(SharedDataTest, AFetchedShardIsReadInPlaceAndGivenBackByItsLastReader) {
 TEST_F(SharedDataTest, WhoTakesNoPlacesGetsTheBytes) {
   std::string bytes;
   Arrival<absl::Status> done;
-  client_->Fetch(1, {0},
+  client_->Fetch(1_array, {0},
                  {.on_data = [&](size_t, uint64_t, std::string_view data) { bytes = data; },
                   .on_done = [&](absl::Status status) { done.Set(status); }});
   auto block = MakeBlock('y');
@@ -148,7 +150,7 @@ TEST_F(SharedDataTest, WhoTakesNoPlacesGetsTheBytes) {
 TEST_F(SharedDataTest, APlaceThatIsNotKnownIsSentInstead) {
   std::string bytes;
   Arrival<absl::Status> done;
-  client_->Fetch(1, {0},
+  client_->Fetch(1_array, {0},
                  {.on_data = [&](size_t, uint64_t, std::string_view data) { bytes = data; },
                   .on_done = [&](absl::Status status) { done.Set(status); }});
   const uint64_t fetch = FetchId(0);
@@ -170,7 +172,7 @@ TEST_F(SharedDataTest, APlaceThatIsNotKnownIsSentInstead) {
 TEST_F(SharedDataTest, BytesOutliveTheClientAndItsWorker) {
   Arrival<std::shared_ptr<const char>> placed;
   Arrival<absl::Status> done;
-  client_->Fetch(1, {0},
+  client_->Fetch(1_array, {0},
                  {.on_place = [&](size_t, std::shared_ptr<const char> bytes,
                                   size_t) { placed.Set(std::move(bytes)); },
                   .on_done = [&](absl::Status status) { done.Set(status); }});

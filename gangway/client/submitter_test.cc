@@ -18,7 +18,7 @@ using ::testing::ElementsAre;
 
 constexpr auto kNothing = [](wire::Op&) {};
 
-void Drop(Submitter& submitter, ArrayHandle array) {
+void Drop(Submitter& submitter, uint64_t array) {
   ASSERT_TRUE(
       submitter.Append(0, nullptr, [&](wire::Op& op) { op.mutable_drop()->add_handles(array); })
           .ok());

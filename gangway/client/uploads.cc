@@ -29,7 +29,7 @@ bool IsSmall(const ArraySpec& spec, std::span<const std::string_view> shards) {
 void AddPut(ArrayHandle array, const ArraySpec& spec, std::span<const std::string_view> shards,
             wire::Put& op) {
   wire::PutArray& put = *op.add_arrays();
-  put.set_array(array);
+  put.set_array(NumberOf(array));
   wire::TensorSpec& tensor = *put.mutable_tensor();
   tensor.set_element_type(spec.element_type);
   tensor.mutable_shard_dims()->Add(spec.shard_dims.begin(), spec.shard_dims.end());
@@ -133,7 +133,7 @@ UploadId Uploads::Begin(ArrayHandle array, const ArraySpec& spec, StatusCallback
     auto destinations = DestinationsOf(*devices);
     const absl::Status appended = submitter_.Append(1, std::move(ended), [&](wire::Op& op) {
       wire::UploadOp& upload = *op.mutable_upload();
-      upload.set_array(array);
+      upload.set_array(NumberOf(array));
       upload.set_upload(NumberOf(id));
       ToWire(spec, upload.mutable_spec());
       for (const auto& [worker, to] : destinations) {

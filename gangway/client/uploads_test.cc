@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "gangway/base/clock.h"
+#include "gangway/client/array_literal.h"
 #include "gangway/client/recorded_session.h"
 #include "gangway/transport/inproc/inproc.h"
 #include "gangway/wire/failure.h"
@@ -51,8 +52,8 @@ class UploadsTest : public ::testing::Test {
   }
 
   UploadId Begin(std::vector<uint32_t> devices) {
-    return uploads_.Begin(5, {.element_type = 3, .devices = std::move(devices), .shard_bytes = 4},
-                          nullptr);
+    return uploads_.Begin(
+        5_array, {.element_type = 3, .devices = std::move(devices), .shard_bytes = 4}, nullptr);
   }
   void Push(UploadId upload, uint32_t shard, std::string_view data = "abcd") {
     uploads_.Push(upload, shard, data, [this] { ++released_; });
@@ -112,7 +113,7 @@ TEST_F(UploadsTest, AnUploadNamesTheProcessesThatReceiveIt) {
   EXPECT_EQ(ops[0].upload().destinations(0).incarnation(), 10u);
   EXPECT_TRUE(ops[0].upload().destinations(0).next());
   EXPECT_FALSE(ops[0].upload().destinations(1).next());
-  EXPECT_EQ(session_.handles.WorkerOf({5, 1}), std::optional<WorkerKey>({1, 0}));
+  EXPECT_EQ(session_.handles.WorkerOf({5_array, 1}), std::optional<WorkerKey>({1, 0}));
 }
 
 // --- Puts ---
@@ -120,8 +121,8 @@ TEST_F(UploadsTest, AnUploadNamesTheProcessesThatReceiveIt) {
 TEST_F(UploadsOfToldSessionTest, PutsOntoTheSameDevicesThatMeetInABatchAreOneOperation) {
   session_.link->queued = 1;  // so that they wait
   WhileTheLoopStands([this] {
-    for (ArrayHandle array = 1; array <= 300; ++array) Put(array, {0}, {"abcd"});
-    Put(1000, {2}, {"abcd"});
+    for (uint64_t number = 1; number <= 300; ++number) Put(ArrayHandle(number), {0}, {"abcd"});
+    Put(1000_array, {2}, {"abcd"});
   });
   const std::vector<wire::Op> ops = session_.Ops();
   ASSERT_EQ(ops.size(), 3u);
@@ -131,15 +132,15 @@ TEST_F(UploadsOfToldSessionTest, PutsOntoTheSameDevicesThatMeetInABatchAreOneOpe
   EXPECT_EQ(ops[1].put().arrays(43).shards(0), "abcd");
   EXPECT_EQ(ops[2].put().devices(0), 2u);
   EXPECT_EQ(session_.submitter.pending(), 301u) << "each is a node";
-  EXPECT_EQ(session_.handles.WorkerOf({1000, 0}), std::optional<WorkerKey>({1, 0}));
+  EXPECT_EQ(session_.handles.WorkerOf({1000_array, 0}), std::optional<WorkerKey>({1, 0}));
 }
 
 TEST_F(UploadsTest, AnOperationBetweenPutsKeepsItsPlace) {
   session_.link->queued = 1;
   WhileTheLoopStands([this] {
-    Put(1, {0}, {"abcd"});
-    session_.handles.Poison(std::vector<ArrayHandle>{9}, absl::InternalError("on purpose"));
-    Put(2, {0}, {"abcd"});
+    Put(1_array, {0}, {"abcd"});
+    session_.handles.Poison(std::vector{9_array}, absl::InternalError("on purpose"));
+    Put(2_array, {0}, {"abcd"});
   });
   const std::vector<wire::Op> ops = session_.Ops();
   ASSERT_EQ(ops.size(), 3u);
@@ -149,15 +150,17 @@ TEST_F(UploadsTest, AnOperationBetweenPutsKeepsItsPlace) {
 
 TEST_F(UploadsTest, OnlySmallArraysOfFewShardsInTheUsualMemoryComeWithTheirBytes) {
   const std::string large((8 << 10) + 4, 'x');
-  Put(1, {0, 1}, {large, large});
+  Put(1_array, {0, 1}, {large, large});
   const std::vector<std::string_view> many(17);
   std::vector<uint32_t> devices(17);
   std::iota(devices.begin(), devices.end(), 0);
-  Put(2, devices, many);
-  uploads_.Put(3, {.element_type = 3, .devices = {0}, .memory_kind = "other", .shard_bytes = 4},
+  Put(2_array, devices, many);
+  uploads_.Put(3_array,
+               {.element_type = 3, .devices = {0}, .memory_kind = "other", .shard_bytes = 4},
                std::vector<std::string_view>{"abcd"}, nullptr);
   devices.pop_back();
-  Put(4, devices, std::vector<std::string_view>(16, std::string_view(large).substr(0, 1 << 10)));
+  Put(4_array, devices,
+      std::vector<std::string_view>(16, std::string_view(large).substr(0, 1 << 10)));
   std::vector<wire::Op> ops = session_.Ops();
   std::erase_if(ops, [](const wire::Op& op) { return op.has_abandon(); });  // of device 4 and up
   ASSERT_EQ(ops.size(), 4u);
@@ -167,7 +170,7 @@ TEST_F(UploadsTest, OnlySmallArraysOfFewShardsInTheUsualMemoryComeWithTheirBytes
 
 // The ends of its operations are told to it late, so all of those that it does not know to have ended count.
 TEST_F(UploadsTest, WhileMuchIsPendingBytesArePushed_TM2) {
-  for (ArrayHandle array = 1; array <= 300; ++array) Put(array, {0}, {"abcd"});
+  for (uint64_t number = 1; number <= 300; ++number) Put(ArrayHandle(number), {0}, {"abcd"});
   size_t puts = 0;
   for (const wire::Op& op : session_.Ops()) puts += static_cast<size_t>(op.put().arrays_size());
   EXPECT_EQ(puts, wire::kPutSessionCostMax / wire::kPutArrayCostMax);
@@ -176,7 +179,7 @@ TEST_F(UploadsTest, WhileMuchIsPendingBytesArePushed_TM2) {
 TEST_F(UploadsOfToldSessionTest, WhilePutsOfManyBytesHaveNotEndedFurtherOnesArePushed_TM2) {
   const std::string bytes(16 << 10, 'x');
   const uint64_t room = wire::kPutSessionCostMax / (bytes.size() + wire::kPutShardCost);
-  for (ArrayHandle array = 1; array <= room + 5; ++array) Put(array, {0}, {bytes});
+  for (uint64_t number = 1; number <= room + 5; ++number) Put(ArrayHandle(number), {0}, {bytes});
   EXPECT_EQ(Puts(), room);
   session_.OnLoop([&] {
     wire::Progress progress;
@@ -189,13 +192,13 @@ TEST_F(UploadsOfToldSessionTest, WhilePutsOfManyBytesHaveNotEndedFurtherOnesAreP
     *failed->mutable_failure() = wire::ToFailure(absl::InternalError("on purpose"));
     session_.submitter.OnProgress(progress);
   });
-  for (ArrayHandle array = 1000; array <= 1005; ++array) Put(array, {0}, {bytes});
+  for (uint64_t number = 1000; number <= 1005; ++number) Put(ArrayHandle(number), {0}, {bytes});
   EXPECT_EQ(Puts(), room + 3);
 }
 
 TEST_F(UploadsOfToldSessionTest, WhileMuchOfTheirRoomIsTakenTheEndsOfPutsAreLookedFor_TM2) {
   session_.submitter.EndLook();  // the caller's
-  ArrayHandle last = 0;
+  uint64_t last = 0;
   const auto end_all = [&] {
     session_.OnLoop([&] {
       wire::Progress progress;
@@ -211,16 +214,16 @@ TEST_F(UploadsOfToldSessionTest, WhileMuchOfTheirRoomIsTakenTheEndsOfPutsAreLook
       if (op.has_tell_ends()) asked = op.tell_ends().when();
     return asked;
   };
-  while (last <= EndLooks::kUnlookedEndsMax) Put(++last, {0}, {"abcd"});
+  while (last <= EndLooks::kUnlookedEndsMax) Put(ArrayHandle(++last), {0}, {"abcd"});
   end_all();
   const std::string bytes(16 << 10, 'x');
   const uint64_t half = wire::kPutSessionCostMax / 2 / (bytes.size() + wire::kPutShardCost);
-  for (uint64_t i = 0; i < half; ++i) Put(++last, {0}, {bytes});
+  for (uint64_t i = 0; i < half; ++i) Put(ArrayHandle(++last), {0}, {bytes});
   EXPECT_EQ(last_asked(), wire::ENDS_TOGETHER);
-  Put(++last, {0}, {bytes});
+  Put(ArrayHandle(++last), {0}, {bytes});
   EXPECT_EQ(last_asked(), wire::ENDS_AT_ONCE);
   end_all();
-  Put(++last, {0}, {bytes});
+  Put(ArrayHandle(++last), {0}, {bytes});
   EXPECT_EQ(last_asked(), wire::ENDS_TOGETHER) << "the look has ended";
 }
 
@@ -232,9 +235,9 @@ TEST_F(UploadsOfToldSessionTest, APutTellsItsEndAndOneOfALostSessionTheLoss) {
                    told.push_back(absl::StrCat(array, " ", status.message()));
                  });
   };
-  put(1);
+  put(1_array);
   session_.Lose(absl::UnavailableError("cut"));
-  put(2);
+  put(2_array);
   session_.Ops();
   EXPECT_THAT(told, ::testing::ElementsAre("1 cut", "2 cut"));
 }
@@ -243,7 +246,7 @@ TEST_F(UploadsOfToldSessionTest, APutTellsItsEndAndOneOfALostSessionTheLoss) {
 TEST_F(UploadsOfToldSessionTest, APutAndTheCallThatReadsItAreAFrameEachAndManyPutsAreFew) {
   const size_t before = session_.link->frames().size();
   WhileTheLoopStands([&] {
-    Put(1, {0}, {"abcd"});
+    Put(1_array, {0}, {"abcd"});
     EXPECT_EQ(session_.link->frames().size(), before + 1);
     {
       const Submitter::Sending sending(session_.submitter);
@@ -253,21 +256,21 @@ TEST_F(UploadsOfToldSessionTest, APutAndTheCallThatReadsItAreAFrameEachAndManyPu
     }
     EXPECT_EQ(session_.link->frames().size(), before + 2);
     EXPECT_FALSE(uploads_.HoldsPushes());
-    for (ArrayHandle array = 2; array <= 201; ++array) Put(array, {0}, {"abcd"});
+    for (uint64_t number = 2; number <= 201; ++number) Put(ArrayHandle(number), {0}, {"abcd"});
   });
   EXPECT_EQ(session_.Ops().back().put().arrays().rbegin()->array(), 201u);
   EXPECT_LE(session_.link->frames().size(), before + 4) << "together";
 }
 
 TEST_F(UploadsTest, APutWithoutTheBytesOfEachDeviceIsAbandoned) {
-  uploads_.Put(1, {.element_type = 3, .devices = {0, 1}, .shard_bytes = 4},
+  uploads_.Put(1_array, {.element_type = 3, .devices = {0, 1}, .shard_bytes = 4},
                std::vector<std::string_view>{"abcd"}, nullptr);
   EXPECT_THAT(Abandoned(), AllOf(HasSubstr("INVALID_ARGUMENT"),
                                  HasSubstr("on 2 devices was put with the bytes of 1 shards")));
 }
 
 TEST_F(UploadsTest, APutOfWrongSizeIsAbandoned) {
-  Put(1, {0, 1}, {"abcd", "abc"});
+  Put(1_array, {0, 1}, {"abcd", "abc"});
   EXPECT_THAT(Abandoned(), HasSubstr("with 3 bytes, not the declared 4"));
 }
 

@@ -45,7 +45,7 @@ std::string Expected(const std::string& argument) {
 }
 
 struct Sample {
-  ArrayHandle handle = 0;
+  ArrayHandle handle{};
   bool replicated = false;
   std::vector<uint32_t> devices;
   std::vector<std::string> bytes;  // of each shard

@@ -135,8 +135,8 @@ class Session {
   // What awaits an answer. Shared with the client's callbacks.
   struct Question {
     std::string what;
-    ArrayHandle array = 0;  // whose answer it is, if it is that of a whole one
-    Devices devices;        // of the shards that it asks about
+    ArrayHandle array{};  // whose answer it is, if it is that of a whole one
+    Devices devices;      // of the shards that it asks about
     std::optional<Known> known;
     std::set<std::string> blame;  // records of planted failures that it may meet
     bool checked = false, good = false;

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "gangway/base/answer.h"
+#include "gangway/base/ids.h"
 #include "gangway/simulation/session.h"
 
 namespace gangway::simulation {
@@ -173,10 +174,10 @@ void Session::Call() {
   std::vector<GatheredArgument> gathered;
   if (Below(4) == 0) {  // the first argument's shards, each from any array that has one there
     gathered.push_back({0, Gather(devices, places[0], inputs[0], blame)});
-    arguments[0] = 0;
+    arguments[0] = {};
   }
   for (ArrayHandle argument : arguments) {
-    if (argument != 0) blame.Add(BlameOf(arrays_.at(argument)));
+    if (argument != ArrayHandle()) blame.Add(BlameOf(arrays_.at(argument)));
   }
   // A member that fails for its input leaves the others in a collective of the runtime, and its worker ends.
   if (program->collective && !blame.records.empty() && !plan_.may_fail) return;
@@ -433,7 +434,7 @@ void Session::BadArray(ArrayHandle handle, const std::string& what) {
 
 void Session::Mistake() {
   const ArrayHandle result = client_->NewArrayHandle();
-  const ArrayHandle unknown = result + 1'000'000'000;
+  const ArrayHandle unknown{NumberOf(result) + 1'000'000'000};
   switch (Below(6)) {
     case 0: {  // an unknown argument
       if (executables_.empty()) return;

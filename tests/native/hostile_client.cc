@@ -402,7 +402,7 @@ class Victim {
     client_ = *client;
     devices_.clear();
     for (const auto& info : client_->cluster().devices) {
-      Device device{.id = info.id, .adds_one = {}, .held = 0, .x = 0};
+      Device device{.id = info.id, .adds_one = {}, .held = {}, .x = {}};
       auto compiled =
           CompileFor(*client_, device.adds_one, AddsOne(), "mlir", "", {info.id}, kVictimLimit);
       if (!compiled.ok()) return compiled.status();

@@ -12,13 +12,15 @@
 #include "absl/strings/str_cat.h"
 #include "tests/native/native_client.h"
 
+#include "gangway/base/ids.h"
+
 namespace gangway::e2e {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr ArrayHandle kNeverMade = 987654321;
+constexpr ArrayHandle kNeverMade{987654321};
 
 class NativeE2eTest : public ClusterTest {
  protected:
@@ -78,7 +80,7 @@ class NativeE2eTest : public ClusterTest {
 };
 
 // The error for a handle that is unknown in this session names the handle and the remedy.
-void ExpectNamed(const absl::Status& status, uint64_t handle) {
+void ExpectNamed(const absl::Status& status, ArrayHandle handle) {
   const wire::Failure failure = wire::ToFailure(status);
   EXPECT_EQ(failure.code(), static_cast<int>(absl::StatusCode::kInvalidArgument)) << status;
   EXPECT_THAT(failure.message(), HasSubstr(absl::StrCat("handle ", handle, " is not known")));
@@ -88,7 +90,7 @@ void ExpectNamed(const absl::Status& status, uint64_t handle) {
 TEST_F(NativeE2eTest, UnknownFreedAndForeignHandlesAreNamed_OB_3) {
   NativeClient owner = MustConnect(), client = MustConnect();
   // Both clients number their arrays from the same start; the client never reaches the owner's last.
-  ArrayHandle foreign = 0;
+  ArrayHandle foreign{};
   for (int i = 0; i < 100; ++i) foreign = owner.Put({5, 6, 7, 8});
   ASSERT_TRUE(owner.Await(foreign).ok());
   const ArrayHandle kept = client.Put({1, 2, 3, 4}), freed = client.Put({9, 9, 9, 9});
@@ -163,14 +165,15 @@ TEST_F(NativeE2eTest, BareFramesReachNothingOfAnotherSession_OB_3) {
     EXPECT_THAT(failure.message(), HasSubstr(words));
     EXPECT_THAT(failure.advice(), HasSubstr("belongs to another session"));
   };
-  for (const wire::Op& op : UsesOf(foreign, *foreign_executable, 100)) link->Send(op);
+  for (const wire::Op& op : UsesOf(NumberOf(foreign), NumberOf(*foreign_executable), 100))
+    link->Send(op);
   expect_spoiled(100, absl::StrCat("executable handle ", *foreign_executable));
   for (uint64_t result : {101, 102, 103})
     expect_spoiled(result, absl::StrCat("array handle ", foreign));
 
   wire::Op fetch;
   fetch.mutable_fetch()->set_fetch(7);
-  fetch.mutable_fetch()->add_arrays(foreign);
+  fetch.mutable_fetch()->add_arrays(NumberOf(foreign));
   fetch.mutable_fetch()->add_shards(0);
   link->Send(fetch);
   const wire::SessionEvent refused =
@@ -179,11 +182,11 @@ TEST_F(NativeE2eTest, BareFramesReachNothingOfAnotherSession_OB_3) {
               HasSubstr(absl::StrCat("array handle ", foreign)));
 
   wire::Op drop, destroy, drop_executable;
-  drop.mutable_drop()->add_handles(foreign);
-  destroy.mutable_delete_()->add_handles(foreign);
-  drop_executable.mutable_drop_executables()->add_handles(*foreign_executable);
+  drop.mutable_drop()->add_handles(NumberOf(foreign));
+  destroy.mutable_delete_()->add_handles(NumberOf(foreign));
+  drop_executable.mutable_drop_executables()->add_handles(NumberOf(*foreign_executable));
   for (const wire::Op& op : {drop, destroy, drop_executable}) link->Send(op);
-  expect_spoiled(foreign, absl::StrCat("array handle ", foreign));  // all were processed
+  expect_spoiled(NumberOf(foreign), absl::StrCat("array handle ", foreign));  // all were processed
 
   auto unharmed = owner.Get(owner.Run(*foreign_executable, foreign));
   ASSERT_TRUE(unharmed.ok()) << unharmed.status();

@@ -15,9 +15,10 @@ void Awaits::OnAwait(SessionId session, const wire::AwaitOp& op, const SessionAr
                      Storages& storages) {
   const auto await = awaits_.try_emplace({session, op.await()}).first;
   State& state = await->second;
-  absl::flat_hash_set<uint64_t> seen;
+  absl::flat_hash_set<ArrayHandle> seen;
   uint32_t index = 0;
-  for (const uint64_t handle : op.arrays()) {
+  for (const uint64_t number : op.arrays()) {
+    const ArrayHandle handle{number};
     if (op.arrays_size() > 1 && !seen.insert(handle).second) continue;
     state.Note(index++, arrays.CheckUsable(handle));
     const Array* array = arrays.Find(handle);

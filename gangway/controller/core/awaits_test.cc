@@ -26,7 +26,7 @@ class AwaitsTest : public testing::Test {
     array.shape = std::make_shared<ArrayShape>();
     array.devices = fleet_.ListOf(Devices{0});
     array.runs = {{storages_.Add(SessionId(1), array.devices, 8, Ordinal(producer)), 0, 1}};
-    arrays_.Bind(handle, std::move(array));
+    arrays_.Bind(ArrayHandle(handle), std::move(array));
   }
   void Await(uint64_t number, const std::vector<uint64_t>& handles) {
     wire::AwaitOp op;

@@ -84,17 +84,19 @@ wire::FailureRef Calls::CheckArguments(const SessionArrays& arrays, const Execut
     }
     NamedShards& view = arguments.gathered.emplace_back();
     for (int i = 0; i < list.arrays_size(); ++i)
-      if (auto failure = arrays.AddShard(list.arrays(i), list.shards(i), view)) return failure;
+      if (auto failure = arrays.AddShard(ArrayHandle(list.arrays(i)), list.shards(i), view))
+        return failure;
     views[index] = &view;
   }
   for (size_t i = 0; i < size; ++i) {
-    const uint64_t handle = op.arguments(static_cast<int>(i));
+    const ArrayHandle handle{op.arguments(static_cast<int>(i))};
     if (views[i] != nullptr) continue;
     if (auto failure = arrays.CheckUsable(handle)) return failure;
   }
   for (size_t i = 0; i < size; ++i) {
     const NamedShards* view = views[i];
-    const Array* array = view ? nullptr : arrays.Find(op.arguments(static_cast<int>(i)));
+    const Array* array =
+        view ? nullptr : arrays.Find(ArrayHandle(op.arguments(static_cast<int>(i))));
     Arguments::Argument& argument = arguments.all[i];
     argument.shape = view ? view->shape.get() : array->shape.get();
     argument.runs = view ? &view->runs : &array->runs;
@@ -218,7 +220,8 @@ void Calls::OnCall(Session& session, const wire::CallOp& op, Time now) {
   const wire::FailureRef failure = Check(session, op, now, executable, arguments, donated);
   if (!failure) return Launch(session, op, *executable, arguments, donated, now);
   rooms_.nodes.Refuse(session.info.id, failure);
-  for (const uint64_t handle : op.results()) session.arrays.BindFailure(handle, failure);
+  for (const uint64_t handle : op.results())
+    session.arrays.BindFailure(ArrayHandle(handle), failure);
 }
 
 void Calls::Launch(Session& session, const wire::CallOp& op, const Executable& executable,
@@ -263,7 +266,7 @@ void Calls::Launch(Session& session, const wire::CallOp& op, const Executable& e
                 .shape = executable.results[i],
                 .devices = executable.devices,
                 .runs = {{results[i], 0, static_cast<uint32_t>(executable.devices->size())}}};
-    session.arrays.Bind(op.results(static_cast<int>(i)), std::move(array));
+    session.arrays.Bind(ArrayHandle(op.results(static_cast<int>(i))), std::move(array));
   }
   for (const Run& run : taken) rooms_.storages.Take(run);
 }

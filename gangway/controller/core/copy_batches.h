@@ -31,7 +31,7 @@ namespace gangway::controller {
 struct CopiedArray {
   ArrayShapeRef shape;
   std::vector<Run> runs;
-  uint64_t result = 0;
+  ArrayHandle result{};
   uint64_t number = 0;
 };
 

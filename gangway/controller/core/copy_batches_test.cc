@@ -21,14 +21,15 @@ class CopyBatchesTest : public testing::Test {
     CopyBatches::Producers all;
     for (uint64_t producer : producers) all.Add(Ordinal(producer));
     batches_.Add(
-        {.result = result},
+        {.result = ArrayHandle(result)},
         {.from = from, .to = left_, .shard_bytes = shard_bytes, .runs = runs, .producers = all});
   }
   std::vector<std::vector<uint64_t>> Take() {
     std::vector<std::vector<uint64_t>> results;
     for (const CopyBatch& batch : batches_.Take()) {
       results.emplace_back();
-      for (const CopiedArray& array : batch.arrays) results.back().push_back(array.result);
+      for (const CopiedArray& array : batch.arrays)
+        results.back().push_back(NumberOf(array.result));
     }
     return results;
   }
@@ -63,9 +64,9 @@ TEST_F(CopyBatchesTest, OtherDevicesAreAnotherBatch) {
 
 TEST_F(CopyBatchesTest, AnotherGoalIsAnotherBatch) {
   for (uint64_t result : {1, 4}) {
-    batches_.Add({.result = result}, {.from = left_, .to = left_, .runs = 1});
-    batches_.Add({.result = result + 1}, {.from = left_, .to = right_, .runs = 1});
-    batches_.Add({.result = result + 2},
+    batches_.Add({.result = ArrayHandle(result)}, {.from = left_, .to = left_, .runs = 1});
+    batches_.Add({.result = ArrayHandle(result + 1)}, {.from = left_, .to = right_, .runs = 1});
+    batches_.Add({.result = ArrayHandle(result + 2)},
                  {.from = left_, .to = left_, .memory_kind = "pinned_host", .runs = 1});
   }
   EXPECT_THAT(Take(), ElementsAre(ElementsAre(1, 4), ElementsAre(2, 5), ElementsAre(3, 6)));
@@ -77,8 +78,8 @@ TEST_F(CopyBatchesTest, AnotherGoalIsAnotherBatch) {
 // The runtime of the goal's devices may refuse them.
 TEST_F(CopyBatchesTest, WhatARuntimeMayLackIsABatchOfItsOwn_ER2) {
   for (uint64_t result : {1, 3}) {
-    batches_.Add({.result = result}, {.from = left_, .to = right_, .runs = 1});
-    batches_.Add({.result = result + 1},
+    batches_.Add({.result = ArrayHandle(result)}, {.from = left_, .to = right_, .runs = 1});
+    batches_.Add({.result = ArrayHandle(result + 1)},
                  {.from = left_, .to = right_, .runs = 1, .unusual_type = 28});
   }
   EXPECT_THAT(Take(), ElementsAre(ElementsAre(1, 3), ElementsAre(2, 4)));

@@ -10,16 +10,16 @@ wire::Finding& AddFinding(wire::Finding::What what, wire::WhyReply& reply) {
   return finding;
 }
 
-void AddFinding(wire::Finding::What what, SessionId session, uint64_t array,
+void AddFinding(wire::Finding::What what, SessionId session, ArrayHandle array,
                 const wire::FailureRef& failure, wire::WhyReply& reply) {
   wire::Finding& finding = AddFinding(what, reply);
   finding.set_session(session.number());
-  finding.set_array(array);
+  finding.set_array(NumberOf(array));
   if (failure) *finding.mutable_failure() = *failure;
 }
 
 // Returns no ordinal and says why, if the array waits for nothing.
-Ordinal FindProducer(const ControllerView& view, const Session& session, uint64_t handle,
+Ordinal FindProducer(const ControllerView& view, const Session& session, ArrayHandle handle,
                      wire::WhyReply& reply) {
   const SessionId id = session.info.id;
   const Array& array = *session.arrays.Find(handle);
@@ -73,10 +73,11 @@ bool Explain(const ControllerView& view, wire::WhyRequest& request, Time now,
     return false;
   }
   if (request.array() != 0) {
+    const ArrayHandle array{request.array()};
     for (const auto& [id, session] : view.sessions) {
       if (request.session() != 0 && SessionId(request.session()) != id) continue;
-      if (session.arrays.Find(request.array()) == nullptr) continue;
-      request.set_gang(FindProducer(view, session, request.array(), reply).number());
+      if (session.arrays.Find(array) == nullptr) continue;
+      request.set_gang(FindProducer(view, session, array, reply).number());
       if (request.gang() != 0) return true;
     }
     if (reply.findings_size() == 0)

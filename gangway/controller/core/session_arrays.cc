@@ -22,7 +22,7 @@ void FillRef(const std::vector<Run>& runs, wire::ArrayRef& ref) {
   }
 }
 
-const Array* SessionArrays::Find(uint64_t handle) const {
+const Array* SessionArrays::Find(ArrayHandle handle) const {
   auto it = arrays_.find(handle);
   return it == arrays_.end() ? nullptr : &it->second;
 }
@@ -36,7 +36,7 @@ wire::FailureRef SessionArrays::FailureOf(const Array& array) const {
   return nullptr;
 }
 
-wire::FailureRef SessionArrays::CheckUsable(uint64_t handle) const {
+wire::FailureRef SessionArrays::CheckUsable(ArrayHandle handle) const {
   const Array* array = Find(handle);
   if (array == nullptr) {
     return wire::Share(wire::MakeFailure(
@@ -49,19 +49,19 @@ wire::FailureRef SessionArrays::CheckUsable(uint64_t handle) const {
   return FailureOf(*array);
 }
 
-wire::FailureRef SessionArrays::TakenFailure(uint64_t handle) {
+wire::FailureRef SessionArrays::TakenFailure(ArrayHandle handle) {
   return wire::Share(wire::MakeFailure(
       absl::StatusCode::kInvalidArgument,
       absl::StrCat("Array has been deleted or donated (handle ", handle, ")"),
       "Use the results of the call that it was donated to, or do not donate it."));
 }
 
-bool SessionArrays::CanBind(uint64_t handle) const {
-  return handle != 0 && !arrays_.contains(handle) && arrays_.size() < kArraysMax;
+bool SessionArrays::CanBind(ArrayHandle handle) const {
+  return handle != ArrayHandle() && !arrays_.contains(handle) && arrays_.size() < kArraysMax;
 }
 
 // A handle in use keeps its array: the client broke the rule that handles are not reused.
-void SessionArrays::Bind(uint64_t handle, Array array) {
+void SessionArrays::Bind(ArrayHandle handle, Array array) {
   for (const Run& run : array.runs) storages_.Hold(run);
   if (CanBind(handle)) {
     arrays_[handle] = std::move(array);
@@ -70,13 +70,13 @@ void SessionArrays::Bind(uint64_t handle, Array array) {
   for (const Run& run : array.runs) storages_.LetGo(run);
 }
 
-void SessionArrays::BindFailure(uint64_t handle, wire::FailureRef failure) {
+void SessionArrays::BindFailure(ArrayHandle handle, wire::FailureRef failure) {
   Array array;
   array.failure = std::move(failure);
   Bind(handle, std::move(array));
 }
 
-void SessionArrays::Unbind(uint64_t handle, bool takes) {
+void SessionArrays::Unbind(ArrayHandle handle, bool takes) {
   auto it = arrays_.find(handle);
   if (it == arrays_.end()) return;
   const Array array = std::move(it->second);
@@ -88,7 +88,7 @@ void SessionArrays::Unbind(uint64_t handle, bool takes) {
 }
 
 void SessionArrays::OnDrop(const wire::DropOp& op, bool takes) {
-  for (const uint64_t handle : op.handles()) Unbind(handle, takes);
+  for (const uint64_t handle : op.handles()) Unbind(ArrayHandle(handle), takes);
 }
 
 // From now on each shard of the array can be dropped alone.
@@ -101,7 +101,7 @@ void SessionArrays::Split(Array& array) {
 
 void SessionArrays::OnDropShards(const wire::DropShardsOp& op, bool takes) {
   for (const wire::DropShardsOp::Shards& shards : op.arrays()) {
-    auto found = arrays_.find(shards.array());
+    auto found = arrays_.find(ArrayHandle(shards.array()));
     if (found == arrays_.end() || found->second.failure) continue;
     Array& array = found->second;
     Split(array);
@@ -121,14 +121,14 @@ void SessionArrays::OnPoison(wire::PoisonOp& op) {
     failure = wire::MakeFailure(absl::StatusCode::kUnknown, "created as an error without a reason");
   wire::Clip(failure);
   const wire::FailureRef shared = wire::Share(std::move(failure));
-  for (const uint64_t handle : op.arrays()) BindFailure(handle, shared);
+  for (const uint64_t handle : op.arrays()) BindFailure(ArrayHandle(handle), shared);
 }
 
 void SessionArrays::Close() {
-  std::vector<uint64_t> handles;
+  std::vector<ArrayHandle> handles;
   for (const auto& [handle, array] : arrays_) handles.push_back(handle);
   std::sort(handles.begin(), handles.end());  // the same order in every run of a simulation
-  for (const uint64_t handle : handles) Unbind(handle, /*takes=*/false);
+  for (const ArrayHandle handle : handles) Unbind(handle, /*takes=*/false);
 }
 
 }  // namespace gangway::controller

@@ -15,6 +15,7 @@
 #include "absl/container/flat_hash_map.h"
 
 #include "gangway/base/device_lists.h"
+#include "gangway/base/ids.h"
 #include "gangway/controller/core/array_shape.h"
 #include "gangway/controller/core/fleet.h"
 #include "gangway/controller/core/storages.h"
@@ -45,16 +46,16 @@ class SessionArrays {
  public:
   SessionArrays(Fleet& fleet, Storages& storages) : fleet_(fleet), storages_(storages) {}
 
-  const Array* Find(uint64_t handle) const;  // null: unknown
+  const Array* Find(ArrayHandle handle) const;  // null: unknown
   // Whether an operation may use this array as input: known here, not freed, not taken, not spoiled.
-  wire::FailureRef CheckUsable(uint64_t handle) const;
+  wire::FailureRef CheckUsable(ArrayHandle handle) const;
   wire::FailureRef FailureOf(const Array& array) const;
   size_t size() const { return arrays_.size(); }
 
-  bool CanBind(uint64_t handle) const;
+  bool CanBind(ArrayHandle handle) const;
   // Holds the array's runs under this handle. If it cannot be bound, the array is dropped.
-  void Bind(uint64_t handle, Array array);
-  void BindFailure(uint64_t handle, wire::FailureRef failure);
+  void Bind(ArrayHandle handle, Array array);
+  void BindFailure(ArrayHandle handle, wire::FailureRef failure);
 
   // `takes`: its shards are freed, whatever other arrays hold them.
   void OnDrop(const wire::DropOp& op, bool takes);
@@ -65,21 +66,21 @@ class SessionArrays {
   void Close();  // drops all, in the order of their handles
 
   // Appends one shard of an array to the view: of the same type and shape as those before.
-  wire::FailureRef AddShard(uint64_t handle, uint32_t shard, NamedShards& view) const;
+  wire::FailureRef AddShard(ArrayHandle handle, uint32_t shard, NamedShards& view) const;
   // Appends the shards that a fetch wants, which may differ.
   wire::FailureRef FindWanted(const wire::FetchOp& op, NamedShards& view) const;
 
  private:
-  static wire::FailureRef TakenFailure(uint64_t handle);  // its shards are freed
-  void Unbind(uint64_t handle, bool takes);
+  static wire::FailureRef TakenFailure(ArrayHandle handle);  // its shards are freed
+  void Unbind(ArrayHandle handle, bool takes);
   void Split(Array& array);
   wire::FailureRef Regroup(const wire::RegroupOp::Result& result, Array& array) const;
-  wire::FailureRef TakeReplica(uint64_t handle, NamedShards& view) const;
-  wire::FailureRef FindShard(uint64_t handle, uint32_t shard, NamedShards& view) const;
+  wire::FailureRef TakeReplica(ArrayHandle handle, NamedShards& view) const;
+  wire::FailureRef FindShard(ArrayHandle handle, uint32_t shard, NamedShards& view) const;
 
   Fleet& fleet_;
   Storages& storages_;
-  absl::flat_hash_map<uint64_t, Array> arrays_;
+  absl::flat_hash_map<ArrayHandle, Array> arrays_;
 };
 
 }  // namespace gangway::controller

@@ -25,7 +25,7 @@ class SessionArraysTest : public testing::Test {
     array.devices = fleet_.ListOf(devices);
     const StorageId storage = storages_.Add(SessionId(1), array.devices, 8, {});
     array.runs = {{storage, 0, static_cast<uint32_t>(devices.size())}};
-    arrays_.Bind(handle, std::move(array));
+    arrays_.Bind(ArrayHandle(handle), std::move(array));
   }
   void Regroup(uint64_t handle, const std::vector<std::pair<uint64_t, uint32_t>>& shards) {
     wire::RegroupOp op;
@@ -44,7 +44,7 @@ class SessionArraysTest : public testing::Test {
     arrays_.OnDrop(op, takes);
   }
   std::string MessageOf(uint64_t handle) const {
-    const wire::FailureRef failure = arrays_.CheckUsable(handle);
+    const wire::FailureRef failure = arrays_.CheckUsable(ArrayHandle(handle));
     return failure ? failure->message() : "";
   }
   std::vector<std::string> Freed() { return FreesIn(outbox_.Take()); }
@@ -57,11 +57,11 @@ class SessionArraysTest : public testing::Test {
 
 TEST_F(SessionArraysTest, AHandleInUseKeepsItsArrayAndTheOtherIsFreed) {
   Have(1, {0});
-  EXPECT_FALSE(arrays_.CanBind(1));
-  EXPECT_FALSE(arrays_.CanBind(0));
+  EXPECT_FALSE(arrays_.CanBind(ArrayHandle(1)));
+  EXPECT_FALSE(arrays_.CanBind(ArrayHandle(0)));
   Have(1, {4});
   EXPECT_THAT(Freed(), ElementsAre("1:2"));
-  EXPECT_EQ(arrays_.Find(1)->devices, fleet_.ListOf(Devices{0}));
+  EXPECT_EQ(arrays_.Find(ArrayHandle(1))->devices, fleet_.ListOf(Devices{0}));
   EXPECT_THAT(MessageOf(2), HasSubstr("is not known in this session"));
 }
 
@@ -69,12 +69,12 @@ TEST_F(SessionArraysTest, AViewHoldsTheNamedShardsOfItsSources_OB1) {
   Have(1, {0, 1, 2});
   Have(2, {4});
   Regroup(3, {{1, 1}, {1, 2}, {2, 0}});
-  const Array& view = *arrays_.Find(3);
+  const Array& view = *arrays_.Find(ArrayHandle(3));
   EXPECT_EQ(view.devices, fleet_.ListOf(Devices{1, 2, 4}));
   ASSERT_EQ(view.runs.size(), 2u);
   EXPECT_EQ(view.runs[0].range(), (ShardRange{1, 2}));
   EXPECT_EQ(view.runs[1].position, 2u);
-  EXPECT_EQ(view.shape, arrays_.Find(1)->shape) << "shapes are shared";
+  EXPECT_EQ(view.shape, arrays_.Find(ArrayHandle(1))->shape) << "shapes are shared";
   Drop(1);
   EXPECT_THAT(Freed(), ElementsAre("0:1:0+1"));
   EXPECT_EQ(MessageOf(3), "");
@@ -122,7 +122,7 @@ TEST_F(SessionArraysTest, AReplicaIsTheFirstGoodShard) {
   op.add_results()->set_array(2);
   op.mutable_results(0)->set_replica_of(1);
   arrays_.OnRegroup(op);
-  EXPECT_EQ(arrays_.Find(2)->devices, fleet_.ListOf(Devices{2}));
+  EXPECT_EQ(arrays_.Find(ArrayHandle(2))->devices, fleet_.ListOf(Devices{2}));
 }
 
 TEST_F(SessionArraysTest, AReplicaOfAnArrayWhoseShardsWereDroppedIsRefused_OB1) {
@@ -146,7 +146,7 @@ TEST_F(SessionArraysTest, AReplicaOfAnArrayWhoseShardsWereDroppedIsRefused_OB1) 
   replica(10, 1);
   EXPECT_THAT(MessageOf(10), HasSubstr("deleted or donated (handle 1)"));
   replica(11, 3);
-  EXPECT_EQ(arrays_.Find(11)->devices, fleet_.ListOf(Devices{2}));
+  EXPECT_EQ(arrays_.Find(ArrayHandle(11))->devices, fleet_.ListOf(Devices{2}));
 }
 
 TEST_F(SessionArraysTest, AFetchMayNameAShardTwiceAndArraysThatDiffer) {

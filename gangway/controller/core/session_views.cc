@@ -46,9 +46,9 @@ void SessionArrays::OnRegroup(const wire::RegroupOp& op) {
   for (const wire::RegroupOp::Result& result : op.results()) {
     Array array;
     if (auto failure = Regroup(result, array)) {
-      BindFailure(result.array(), std::move(failure));
+      BindFailure(ArrayHandle(result.array()), std::move(failure));
     } else {
-      Bind(result.array(), std::move(array));
+      Bind(ArrayHandle(result.array()), std::move(array));
     }
   }
 }
@@ -56,14 +56,14 @@ void SessionArrays::OnRegroup(const wire::RegroupOp& op) {
 wire::FailureRef SessionArrays::Regroup(const wire::RegroupOp::Result& result, Array& array) const {
   NamedShards view;
   if (result.replica_of() != 0) {
-    if (auto failure = TakeReplica(result.replica_of(), view)) return failure;
+    if (auto failure = TakeReplica(ArrayHandle(result.replica_of()), view)) return failure;
   } else if (result.shards().empty()) {
     return Refuse("an array needs at least one shard");
   }
   absl::flat_hash_set<uint32_t> devices;
   for (const wire::RegroupOp::Shard& shard : result.shards()) {
     if (result.replica_of() != 0) break;
-    if (auto failure = AddShard(shard.array(), shard.shard(), view)) return failure;
+    if (auto failure = AddShard(ArrayHandle(shard.array()), shard.shard(), view)) return failure;
     const uint32_t device = view.devices.back();
     if (result.shards_size() > 1 && !devices.insert(device).second)
       return Refuse(absl::StrCat("an array cannot have two shards on device ", device));
@@ -74,7 +74,8 @@ wire::FailureRef SessionArrays::Regroup(const wire::RegroupOp::Result& result, A
   return nullptr;
 }
 
-wire::FailureRef SessionArrays::AddShard(uint64_t handle, uint32_t shard, NamedShards& view) const {
+wire::FailureRef SessionArrays::AddShard(ArrayHandle handle, uint32_t shard,
+                                         NamedShards& view) const {
   if (auto failure = FindShard(handle, shard, view)) return failure;
   const ArrayShapeRef& shape = Find(handle)->shape;
   if (view.shape == nullptr) {
@@ -91,11 +92,11 @@ wire::FailureRef SessionArrays::FindWanted(const wire::FetchOp& op, NamedShards&
                                " shards: it needs an array for each shard, and at least one"));
   }
   for (int i = 0; i < op.arrays_size(); ++i)
-    if (auto failure = FindShard(op.arrays(i), op.shards(i), view)) return failure;
+    if (auto failure = FindShard(ArrayHandle(op.arrays(i)), op.shards(i), view)) return failure;
   return nullptr;
 }
 
-wire::FailureRef SessionArrays::FindShard(uint64_t handle, uint32_t shard,
+wire::FailureRef SessionArrays::FindShard(ArrayHandle handle, uint32_t shard,
                                           NamedShards& view) const {
   const Array* source = Find(handle);
   if (source == nullptr || source->failure) return CheckUsable(handle);
@@ -113,7 +114,7 @@ wire::FailureRef SessionArrays::FindShard(uint64_t handle, uint32_t shard,
 }
 
 // The first good shard. Without one: why the array is spoiled.
-wire::FailureRef SessionArrays::TakeReplica(uint64_t handle, NamedShards& view) const {
+wire::FailureRef SessionArrays::TakeReplica(ArrayHandle handle, NamedShards& view) const {
   const Array* source = Find(handle);
   if (source == nullptr || source->failure) return CheckUsable(handle);
   for (const Run& run : source->runs) {

@@ -42,7 +42,7 @@ Array WholeStorage(ArrayShapeRef shape, const DeviceListRef& devices, StorageId 
 
 // Of an array that a client declares. `spec`: an ArraySpec or TensorSpec.
 template <typename Spec>
-wire::FailureRef CheckArray(const Session& session, uint64_t handle, const Spec& spec) {
+wire::FailureRef CheckArray(const Session& session, ArrayHandle handle, const Spec& spec) {
   if (!session.arrays.CanBind(handle))
     return Refuse("array handle ", handle, " is 0 or in use already");
   if (spec.shard_dims_size() > kDimensionsMax || spec.memory_kind().size() > kMemoryKindBytesMax) {
@@ -142,14 +142,15 @@ void AddCopied(const CopiedArray& source, StorageId result, wire::Copy& copy) {
   spec->set_shard_bytes(source.shape->shard_bytes);
 }
 
-bool IsKnown(const Session& session, uint64_t array) {
+bool IsKnown(const Session& session, ArrayHandle array) {
   return session.arrays.Find(array) != nullptr;
 }
 
 bool KnowsSources(const Session& session, const wire::RegroupOp::Result& view) {
-  if (view.replica_of() != 0) return IsKnown(session, view.replica_of());
-  return std::ranges::all_of(view.shards(),
-                             [&](const auto& shard) { return IsKnown(session, shard.array()); });
+  if (view.replica_of() != 0) return IsKnown(session, ArrayHandle(view.replica_of()));
+  return std::ranges::all_of(view.shards(), [&](const auto& shard) {
+    return IsKnown(session, ArrayHandle(shard.array()));
+  });
 }
 
 }  // namespace
@@ -164,7 +165,7 @@ wire::FailureRef Transfers::CheckUpload(const Session& session, const wire::Uplo
   if (failure) return failure;
   if (op.upload() == 0 || rooms_.nodes.HasUpload(session.info.id, UploadId(op.upload())))
     return Refuse("upload number ", op.upload(), " is 0 or in use already");
-  if (failure = CheckArray(session, op.array(), spec); failure) return failure;
+  if (failure = CheckArray(session, ArrayHandle(op.array()), spec); failure) return failure;
   return rooms_.isolation.Claim(session.info, *devices, now);
 }
 
@@ -173,7 +174,7 @@ void Transfers::OnUpload(Session& session, wire::UploadOp& op, Time now) {
   DeviceListRef devices;
   if (const wire::FailureRef failure = CheckUpload(session, op, now, devices)) {
     rooms_.nodes.Refuse(id, failure);
-    session.arrays.BindFailure(op.array(), failure);
+    session.arrays.BindFailure(ArrayHandle(op.array()), failure);
     wire::SessionEvent event;
     event.mutable_upload_failed()->set_upload(op.upload());
     *event.mutable_upload_failed()->mutable_failure() = *failure;
@@ -189,7 +190,7 @@ void Transfers::OnUpload(Session& session, wire::UploadOp& op, Time now) {
                         .upload = UploadId(op.upload()),
                         .launched = nullptr,
                         .numbers = {}});
-  session.arrays.Bind(op.array(), WholeStorage(ShapeOf(op.spec()), devices, storage));
+  session.arrays.Bind(ArrayHandle(op.array()), WholeStorage(ShapeOf(op.spec()), devices, storage));
   wire::IslandItem item = NodeItem(id, ordinal);
   wire::Upload* upload = item.mutable_node()->mutable_upload();
   upload->set_storage(storage.number());
@@ -218,7 +219,7 @@ void Transfers::OnPut(Session& session, wire::Put& op, Time now) {
     }
     EndRun(session, devices, run);  // so that a node's numbers are in a row
     rooms_.nodes.Refuse(session.info.id, failure);
-    session.arrays.BindFailure(array.array(), std::move(failure));
+    session.arrays.BindFailure(ArrayHandle(array.array()), std::move(failure));
   }
   EndRun(session, devices, run);
 }
@@ -226,7 +227,8 @@ void Transfers::OnPut(Session& session, wire::Put& op, Time now) {
 wire::FailureRef Transfers::CheckPut(const Session& session, const wire::PutArray& array,
                                      const PutRun& run) const {
   if (auto failure = rooms_.nodes.CheckRoom(session.info.id)) return failure;
-  if (auto failure = CheckArray(session, array.array(), array.tensor())) return failure;
+  if (auto failure = CheckArray(session, ArrayHandle(array.array()), array.tensor()))
+    return failure;
   if (auto failure = CheckPutBytes(array, run.message.devices_size())) return failure;
   const uint64_t pending =
       rooms_.nodes.PutCostOf(session.info.id) + run.node.put_cost + wire::PutCost(array.shards());
@@ -248,7 +250,8 @@ void Transfers::PutOne(Session& session, const DeviceListRef& devices, wire::Put
   run.unusual_type = unusual_type;
   const StorageId storage = rooms_.storages.Add(session.info.id, devices,
                                                 array.tensor().shard_bytes(), rooms_.nodes.next());
-  session.arrays.Bind(array.array(), WholeStorage(ShapeOf(array.tensor()), devices, storage));
+  session.arrays.Bind(ArrayHandle(array.array()),
+                      WholeStorage(ShapeOf(array.tensor()), devices, storage));
   run.node.results.push_back(storage);
   run.node.numbers.push_back(rooms_.nodes.Number(session.info.id));
   run.node.put_cost += cost;
@@ -283,19 +286,20 @@ void Transfers::OnCopy(Session& session, const wire::CopyOp& op, Time now) {
   }
   bool claimed = false;
   for (int i = 0; i < op.sources_size() && i < op.results_size(); ++i) {
-    if (session.arrays.Find(op.sources(i)) == nullptr) SendCopies(session);  // it may be a result
+    const ArrayHandle from{op.sources(i)}, to{op.results(i)};
+    if (session.arrays.Find(from) == nullptr) SendCopies(session);  // it may be a result
     wire::FailureRef failure = refused;
-    if (!failure) failure = CheckCopy(session, op.sources(i), devices->size());
+    if (!failure) failure = CheckCopy(session, from, devices->size());
     if (!failure && !std::exchange(claimed, true))
       failure = refused = rooms_.isolation.Claim(session.info, *devices, now);
     if (failure) {
       rooms_.nodes.Refuse(id, failure);
-      session.arrays.BindFailure(op.results(i), std::move(failure));
+      session.arrays.BindFailure(to, std::move(failure));
       continue;
     }
-    const Array& source = *session.arrays.Find(op.sources(i));
+    const Array& source = *session.arrays.Find(from);
     for (const Run& run : source.runs) rooms_.storages.Hold(run);
-    copies_.Add({source.shape, source.runs, op.results(i), rooms_.nodes.Number(id)},
+    copies_.Add({source.shape, source.runs, to, rooms_.nodes.Number(id)},
                 WayOf(source, devices, op.memory_kind()));
   }
 }
@@ -320,8 +324,9 @@ bool Transfers::MayOvertakeCopies(const Session& session, const wire::Op& op) {
         return KnowsSources(session, view);
       });
     case wire::Op::kDrop:
-      return std::ranges::all_of(op.drop().handles(),
-                                 [&](uint64_t array) { return IsKnown(session, array); });
+      return std::ranges::all_of(op.drop().handles(), [&](uint64_t array) {
+        return IsKnown(session, ArrayHandle(array));
+      });
     default:
       return false;
   }
@@ -340,7 +345,7 @@ CopyBatches::Way Transfers::WayOf(const Array& array, const DeviceListRef& to,
   return way;
 }
 
-wire::FailureRef Transfers::CheckCopy(const Session& session, uint64_t source,
+wire::FailureRef Transfers::CheckCopy(const Session& session, ArrayHandle source,
                                       size_t shards) const {
   if (auto failure = rooms_.nodes.CheckRoom(session.info.id)) return failure;
   if (auto failure = session.arrays.CheckUsable(source)) return failure;

@@ -12,6 +12,7 @@
 #include <functional>
 #include <string>
 
+#include "gangway/base/ids.h"
 #include "gangway/controller/core/copy_batches.h"
 #include "gangway/controller/core/copy_route.h"
 #include "gangway/controller/core/fleet.h"
@@ -63,7 +64,7 @@ class Transfers {
   void EndRun(const Session& session, const DeviceListRef& devices, PutRun& run);
   wire::FailureRef CheckUpload(const Session& session, const wire::UploadOp& op, Time now,
                                DeviceListRef& devices);
-  wire::FailureRef CheckCopy(const Session& session, uint64_t source, size_t shards) const;
+  wire::FailureRef CheckCopy(const Session& session, ArrayHandle source, size_t shards) const;
   CopyBatches::Way WayOf(const Array& array, const DeviceListRef& to,
                          const std::string& memory_kind) const;
   void Copy(Session& session, const CopyBatch& batch, const CopyRoute& route);

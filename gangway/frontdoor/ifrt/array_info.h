@@ -46,7 +46,7 @@ struct ArrayRecord {
   bool deleted = false;  // deleted or donated, though its handle still lives
 };
 
-using ArrayTable = absl::flat_hash_map<uint64_t, ArrayRecord>;
+using ArrayTable = absl::flat_hash_map<ArrayHandle, ArrayRecord>;
 using DeviceSet = absl::flat_hash_set<uint32_t>;
 
 // Fills `offsets` from `sharding`, which shards info's dims over its devices.

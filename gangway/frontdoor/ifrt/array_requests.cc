@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/ids.h"
 #include "gangway/base/status.h"
 #include "gangway/frontdoor/ifrt/requests.h"
 #include "gangway/frontdoor/ifrt/status.h"
@@ -14,17 +15,7 @@ namespace gangway::ifrt {
 namespace {
 
 // Handles from here on come from Client::NewArrayHandle.
-constexpr uint64_t kClientHandleEnd = uint64_t{1} << 62;
-
-template <typename Field>
-std::span<const uint64_t> Handles(const Field& field) {
-  return {field.data(), static_cast<size_t>(field.size())};
-}
-
-template <typename Body>
-void SetHandles(std::span<const uint64_t> handles, Body& body) {
-  body.mutable_array_handles()->Add(handles.begin(), handles.end());
-}
+constexpr ArrayHandle kClientHandleEnd{uint64_t{1} << 62};
 
 absl::Status CheckCount(size_t got, size_t want, const char* what) {
   if (got == want) return absl::OkStatus();
@@ -33,13 +24,13 @@ absl::Status CheckCount(size_t got, size_t want, const char* what) {
 
 // Runs `make`; on an error poisons the results that the client named.
 template <typename Make>
-absl::Status OrSpoil(SessionContext& context, std::span<const uint64_t> named, Make make) {
+absl::Status OrSpoil(SessionContext& context, std::span<const ArrayHandle> named, Make make) {
   absl::Status status = make();
   return status.ok() ? status : Spoil(context, named, status);
 }
 
-std::span<const uint64_t> One(const uint64_t& handle) {
-  return handle == 0 ? std::span<const uint64_t>() : std::span<const uint64_t>(&handle, 1);
+std::span<const ArrayHandle> One(const ArrayHandle& handle) {
+  return {&handle, handle == ArrayHandle() ? size_t{0} : size_t{1}};
 }
 
 // --- Remap ---
@@ -50,7 +41,7 @@ struct RemapPlan {
   std::vector<Client::Regrouped> results;  // shards with array 0 are not yet filled
 };
 
-absl::Status Place(RemapPlan& plan, std::span<const uint64_t> handles, int64_t in, int64_t from,
+absl::Status Place(RemapPlan& plan, std::span<const ArrayHandle> handles, int64_t in, int64_t from,
                    int64_t out, int64_t to) {
   if (from < 0 || from >= static_cast<int64_t>(plan.sources[in]->devices.size()) || to < 0 ||
       to >= static_cast<int64_t>(plan.results[out].shards.size())) {
@@ -58,7 +49,7 @@ absl::Status Place(RemapPlan& plan, std::span<const uint64_t> handles, int64_t i
         absl::StrCat("a remap from shard ", from, " to shard ", to, " is out of range"));
   }
   ShardOf& target = plan.results[out].shards[to];
-  if (target.array != 0)
+  if (target.array != ArrayHandle())
     return absl::InvalidArgumentError(absl::StrCat("a remap fills shard ", to, " twice"));
   if (plan.sources[in]->shard_dims != plan.outputs[out]->shard_dims ||
       plan.sources[in]->element_type != plan.outputs[out]->element_type ||
@@ -79,7 +70,7 @@ absl::Status CheckArrays(const RemapPlan& plan, int64_t in, int64_t out) {
   return absl::OkStatus();
 }
 
-absl::Status ApplyMapping(RemapPlan& plan, std::span<const uint64_t> handles,
+absl::Status ApplyMapping(RemapPlan& plan, std::span<const ArrayHandle> handles,
                           const xla::IfrtRemapPlanProto::Mapping& mapping) {
   GANGWAY_RETURN_IF_ERROR(CheckArrays(plan, mapping.in_array(), mapping.out_array()));
   const int count = mapping.from_start_size();
@@ -104,7 +95,7 @@ absl::Status ApplyMapping(RemapPlan& plan, std::span<const uint64_t> handles,
 }
 
 // The newer form: an output's shard on device d is the input's shard on d.
-absl::Status ApplyDevices(RemapPlan& plan, std::span<const uint64_t> handles,
+absl::Status ApplyDevices(RemapPlan& plan, std::span<const ArrayHandle> handles,
                           const xla::IfrtRemapPlanProto::InputDevicesForOutput& mapping) {
   for (const auto& input : mapping.inputs()) {
     GANGWAY_RETURN_IF_ERROR(CheckArrays(plan, input.in_array(), mapping.out_array()));
@@ -123,16 +114,16 @@ absl::Status ApplyDevices(RemapPlan& plan, std::span<const uint64_t> handles,
 absl::StatusOr<RemapPlan> ReadPlan(SessionContext& context,
                                    const xla::RemapArraysRequest& request) {
   RemapPlan plan;
-  for (uint64_t handle : request.array_handles()) {
+  const std::vector<ArrayHandle> handles = ArraysOf(request.array_handles());
+  for (const ArrayHandle handle : handles) {
     GANGWAY_ASSIGN_OR_RETURN(ArrayInfoRef source, FindArray(context, handle));
     plan.sources.push_back(std::move(source));
   }
   for (const auto& spec : request.plan().output_specs()) {
     GANGWAY_ASSIGN_OR_RETURN(ArrayInfoRef output, ReadArrayInfo(spec, context.devices));
-    plan.results.push_back({0, std::vector<ShardOf>(output->devices.size())});
+    plan.results.push_back({{}, std::vector<ShardOf>(output->devices.size())});
     plan.outputs.push_back(std::move(output));
   }
-  const auto handles = Handles(request.array_handles());
   for (const auto& mapping : request.plan().mappings()) {
     GANGWAY_RETURN_IF_ERROR(ApplyMapping(plan, handles, mapping));
   }
@@ -141,7 +132,7 @@ absl::StatusOr<RemapPlan> ReadPlan(SessionContext& context,
   }
   for (const auto& result : plan.results) {
     for (const ShardOf& shard : result.shards) {
-      if (shard.array == 0)
+      if (shard.array == ArrayHandle())
         return absl::InvalidArgumentError("a remap leaves shards of its result empty");
     }
   }
@@ -152,16 +143,30 @@ absl::StatusOr<RemapPlan> ReadPlan(SessionContext& context,
 
 // --- Shared ---
 
-absl::StatusOr<std::vector<uint64_t>> ResultHandles(SessionContext& context,
-                                                    std::span<const uint64_t> named, size_t count) {
-  std::vector<uint64_t> handles(named.begin(), named.end());
+std::vector<ArrayHandle> ArraysOf(const google::protobuf::RepeatedField<uint64_t>& list) {
+  std::vector<ArrayHandle> arrays;
+  arrays.reserve(static_cast<size_t>(list.size()));
+  for (const uint64_t handle : list) arrays.push_back(ArrayHandle(handle));
+  return arrays;
+}
+
+void ListArrays(std::span<const ArrayHandle> arrays,
+                google::protobuf::RepeatedField<uint64_t>& list) {
+  list.Reserve(list.size() + static_cast<int>(arrays.size()));
+  for (const ArrayHandle array : arrays) list.Add(NumberOf(array));
+}
+
+absl::StatusOr<std::vector<ArrayHandle>> ResultHandles(SessionContext& context,
+                                                       std::span<const ArrayHandle> named,
+                                                       size_t count) {
+  std::vector<ArrayHandle> handles(named.begin(), named.end());
   if (named.empty()) {
     for (size_t i = 0; i < count; ++i) handles.push_back(context.client.NewArrayHandle());
     return handles;
   }
   GANGWAY_RETURN_IF_ERROR(CheckCount(named.size(), count, "result handles"));
-  for (uint64_t handle : named) {
-    if (handle == 0 || handle >= kClientHandleEnd || context.arrays.contains(handle)) {
+  for (const ArrayHandle handle : named) {
+    if (handle == ArrayHandle() || handle >= kClientHandleEnd || context.arrays.contains(handle)) {
       return absl::InvalidArgumentError(
           absl::StrCat("result handle ", handle, " is in use or out of range"));
     }
@@ -169,11 +174,11 @@ absl::StatusOr<std::vector<uint64_t>> ResultHandles(SessionContext& context,
   return handles;
 }
 
-absl::Status Spoil(SessionContext& context, std::span<const uint64_t> handles,
+absl::Status Spoil(SessionContext& context, std::span<const ArrayHandle> handles,
                    const absl::Status& why) {
-  std::vector<uint64_t> spoiled;
-  for (uint64_t handle : handles) {
-    if (handle == 0 || handle >= kClientHandleEnd) continue;
+  std::vector<ArrayHandle> spoiled;
+  for (const ArrayHandle handle : handles) {
+    if (handle == ArrayHandle() || handle >= kClientHandleEnd) continue;
     if (context.arrays.try_emplace(handle, ArrayRecord{nullptr, why, false}).second)
       spoiled.push_back(handle);
   }
@@ -181,7 +186,7 @@ absl::Status Spoil(SessionContext& context, std::span<const uint64_t> handles,
   return why;
 }
 
-absl::StatusOr<ArrayInfoRef> FindArray(const SessionContext& context, uint64_t handle) {
+absl::StatusOr<ArrayInfoRef> FindArray(const SessionContext& context, ArrayHandle handle) {
   auto found = context.arrays.find(handle);
   if (found == context.arrays.end()) {
     return absl::InvalidArgumentError(
@@ -201,26 +206,27 @@ absl::Status MakeErrorArrays(SessionContext& context, const xla::MakeErrorArrays
                              IfrtResponse& response) {
   absl::Status why = FromProto(request.error());
   if (why.ok()) why = absl::UnknownError("the client made error arrays without an error");
-  absl::StatusOr<std::vector<uint64_t>> handles =
-      ResultHandles(context, Handles(request.array_handles()), request.array_specs_size());
-  if (!handles.ok()) return Spoil(context, Handles(request.array_handles()), handles.status());
+  const std::vector<ArrayHandle> named = ArraysOf(request.array_handles());
+  absl::StatusOr<std::vector<ArrayHandle>> handles =
+      ResultHandles(context, named, request.array_specs_size());
+  if (!handles.ok()) return Spoil(context, named, handles.status());
   for (size_t i = 0; i < handles->size(); ++i) {
     const auto& spec = request.array_specs(static_cast<int>(i));
     absl::StatusOr<ArrayInfoRef> info = ReadArrayInfo(spec, context.devices);
     context.arrays[(*handles)[i]] = ArrayRecord{info.ok() ? *info : nullptr, why, false};
   }
   context.client.Poison(*handles, why);
-  SetHandles(*handles, *response.mutable_make_error_arrays());
+  ListArrays(*handles, *response.mutable_make_error_arrays()->mutable_array_handles());
   return absl::OkStatus();
 }
 
 absl::Status AssembleArray(SessionContext& context, const xla::AssembleArrayRequest& request,
                            IfrtResponse& response) {
-  const uint64_t named = request.result_handle();
+  const ArrayHandle named{request.result_handle()};
   return OrSpoil(context, One(named), [&]() -> absl::Status {
     Client::Regrouped result;
     xla::IfrtDTypeProto dtype = request.dtype();
-    for (uint64_t handle : request.single_device_array_handles()) {
+    for (const ArrayHandle handle : ArraysOf(request.single_device_array_handles())) {
       GANGWAY_ASSIGN_OR_RETURN(ArrayInfoRef source, FindArray(context, handle));
       if (source->devices.size() != 1) {
         return absl::InvalidArgumentError(
@@ -242,10 +248,11 @@ absl::Status AssembleArray(SessionContext& context, const xla::AssembleArrayRequ
             absl::StrCat("array ", i, " to assemble has another shape or device than its shard"));
       }
     }
-    GANGWAY_ASSIGN_OR_RETURN(std::vector<uint64_t> handles, ResultHandles(context, One(named), 1));
+    GANGWAY_ASSIGN_OR_RETURN(std::vector<ArrayHandle> handles,
+                             ResultHandles(context, One(named), 1));
     result.array = handles.front();
     context.arrays[result.array].info = std::move(info);
-    response.mutable_assemble_array()->set_array_handle(result.array);
+    response.mutable_assemble_array()->set_array_handle(NumberOf(result.array));
     std::vector<Client::Regrouped> results;
     results.push_back(std::move(result));
     context.client.Regroup(std::move(results));
@@ -255,48 +262,52 @@ absl::Status AssembleArray(SessionContext& context, const xla::AssembleArrayRequ
 
 absl::Status RemapArrays(SessionContext& context, const xla::RemapArraysRequest& request,
                          IfrtResponse& response) {
-  return OrSpoil(context, Handles(request.result_handles()), [&]() -> absl::Status {
+  const std::vector<ArrayHandle> named = ArraysOf(request.result_handles());
+  return OrSpoil(context, named, [&]() -> absl::Status {
     GANGWAY_ASSIGN_OR_RETURN(RemapPlan plan, ReadPlan(context, request));
-    GANGWAY_ASSIGN_OR_RETURN(
-        std::vector<uint64_t> handles,
-        ResultHandles(context, Handles(request.result_handles()), plan.outputs.size()));
+    GANGWAY_ASSIGN_OR_RETURN(std::vector<ArrayHandle> handles,
+                             ResultHandles(context, named, plan.outputs.size()));
     for (size_t i = 0; i < handles.size(); ++i) {
       plan.results[i].array = handles[i];
       context.arrays[handles[i]].info = plan.outputs[i];
     }
     context.client.Regroup(std::move(plan.results));
-    SetHandles(handles, *response.mutable_remap_arrays());
+    ListArrays(handles, *response.mutable_remap_arrays()->mutable_array_handles());
     return absl::OkStatus();
   });
 }
 
 absl::Status Disassemble(SessionContext& context, const xla::DisassembleRequest& request,
                          IfrtResponse& response) {
-  return OrSpoil(context, Handles(request.result_handles()), [&]() -> absl::Status {
-    GANGWAY_ASSIGN_OR_RETURN(ArrayInfoRef source, FindArray(context, request.array_handle()));
+  const std::vector<ArrayHandle> named = ArraysOf(request.result_handles());
+  return OrSpoil(context, named, [&]() -> absl::Status {
+    const ArrayHandle array{request.array_handle()};
+    GANGWAY_ASSIGN_OR_RETURN(ArrayInfoRef source, FindArray(context, array));
     const size_t count = source->devices.size();
-    GANGWAY_ASSIGN_OR_RETURN(std::vector<uint64_t> handles,
-                             ResultHandles(context, Handles(request.result_handles()), count));
+    GANGWAY_ASSIGN_OR_RETURN(std::vector<ArrayHandle> handles,
+                             ResultHandles(context, named, count));
     std::vector<Client::Regrouped> results;
     for (size_t i = 0; i < count; ++i) {
-      results.push_back({handles[i], {ShardOf{request.array_handle(), static_cast<uint32_t>(i)}}});
+      results.push_back({handles[i], {ShardOf{array, static_cast<uint32_t>(i)}}});
       context.arrays[handles[i]].info = ShardInfo(*source, i);
     }
     context.client.Regroup(std::move(results));
-    SetHandles(handles, *response.mutable_disassemble());
+    ListArrays(handles, *response.mutable_disassemble()->mutable_array_handles());
     return absl::OkStatus();
   });
 }
 
 absl::Status CopyArrays(SessionContext& context, const xla::CopyArraysRequest& request,
                         IfrtResponse& response) {
-  return OrSpoil(context, Handles(request.result_handles()), [&]() -> absl::Status {
+  const std::vector<ArrayHandle> named = ArraysOf(request.result_handles());
+  return OrSpoil(context, named, [&]() -> absl::Status {
     response.mutable_copy_arrays();
     if (request.array_handles().empty()) return absl::OkStatus();
     std::vector<ArrayInfoRef> infos;
     std::vector<uint32_t> devices(request.device_ids().begin(), request.device_ids().end());
     std::string memory_kind;
-    for (uint64_t handle : request.array_handles()) {
+    const std::vector<ArrayHandle> sources = ArraysOf(request.array_handles());
+    for (const ArrayHandle handle : sources) {
       GANGWAY_ASSIGN_OR_RETURN(ArrayInfoRef source, FindArray(context, handle));
       if (devices.empty()) devices = source->devices;
       GANGWAY_RETURN_IF_ERROR(CheckCount(devices.size(), source->devices.size(), "devices"));
@@ -313,17 +324,16 @@ absl::Status CopyArrays(SessionContext& context, const xla::CopyArraysRequest& r
             absl::StrCat("device ", device, " is not one of the cluster's"));
       }
     }
-    GANGWAY_ASSIGN_OR_RETURN(
-        std::vector<uint64_t> handles,
-        ResultHandles(context, Handles(request.result_handles()), request.array_handles_size()));
-    context.client.Copy(Handles(request.array_handles()), handles, devices, memory_kind);
+    GANGWAY_ASSIGN_OR_RETURN(std::vector<ArrayHandle> handles,
+                             ResultHandles(context, named, sources.size()));
+    context.client.Copy(sources, handles, devices, memory_kind);
     for (size_t i = 0; i < handles.size(); ++i) {
       context.arrays[handles[i]].info = infos[i];
       if (request.copy_semantics() == xla::COPY_SEMANTICS_DONATE_INPUT) {
-        context.arrays[request.array_handles(static_cast<int>(i))].deleted = true;
+        context.arrays[sources[i]].deleted = true;
       }
     }
-    SetHandles(handles, *response.mutable_copy_arrays());
+    ListArrays(handles, *response.mutable_copy_arrays()->mutable_array_handles());
     return absl::OkStatus();
   });
 }
@@ -331,47 +341,51 @@ absl::Status CopyArrays(SessionContext& context, const xla::CopyArraysRequest& r
 absl::Status FullyReplicatedShard(SessionContext& context,
                                   const xla::FullyReplicatedShardRequest& request,
                                   IfrtResponse& response) {
-  const uint64_t named = request.result_handle();
+  const ArrayHandle named{request.result_handle()};
   return OrSpoil(context, One(named), [&]() -> absl::Status {
-    GANGWAY_ASSIGN_OR_RETURN(ArrayInfoRef source, FindArray(context, request.array_handle()));
+    const ArrayHandle array{request.array_handle()};
+    GANGWAY_ASSIGN_OR_RETURN(ArrayInfoRef source, FindArray(context, array));
     if (!source->fully_replicated) {
       return absl::InvalidArgumentError(
           absl::StrCat("array ", request.array_handle(), " is not fully replicated"));
     }
-    GANGWAY_ASSIGN_OR_RETURN(std::vector<uint64_t> handles, ResultHandles(context, One(named), 1));
+    GANGWAY_ASSIGN_OR_RETURN(std::vector<ArrayHandle> handles,
+                             ResultHandles(context, One(named), 1));
     context.arrays[handles.front()].info =
         source->devices.size() == 1 ? source : ShardInfo(*source, 0);
     Client::Regrouped shard{.array = handles.front()};
     if (source->devices.size() == 1) {
-      shard.shards.push_back(ShardOf{request.array_handle(), 0});
+      shard.shards.push_back(ShardOf{array, 0});
     } else {
       // JAX's client takes the shard to be on the first device, and only reads it: any replica will do, and one on a
       // lost worker does not hide the others.
-      shard.replica_of = request.array_handle();
+      shard.replica_of = array;
     }
     std::vector<Client::Regrouped> results;
     results.push_back(std::move(shard));
     context.client.Regroup(std::move(results));
-    response.mutable_fully_replicated_shard()->set_array_handle(handles.front());
+    response.mutable_fully_replicated_shard()->set_array_handle(NumberOf(handles.front()));
     return absl::OkStatus();
   });
 }
 
 absl::Status DeleteArrays(SessionContext& context, const xla::DeleteArrayRequest& request,
                           IfrtResponse& response) {
-  for (uint64_t handle : request.array_handles()) {
+  const std::vector<ArrayHandle> arrays = ArraysOf(request.array_handles());
+  for (const ArrayHandle handle : arrays) {
     if (auto found = context.arrays.find(handle); found != context.arrays.end())
       found->second.deleted = true;
   }
-  context.client.Delete(Handles(request.array_handles()));
+  context.client.Delete(arrays);
   // A deletion is complete once it is submitted: any later use of the handle follows it.
-  response.mutable_delete_array()->set_deletion_future_handle(context.client.NewArrayHandle());
+  response.mutable_delete_array()->set_deletion_future_handle(
+      NumberOf(context.client.NewArrayHandle()));
   return absl::OkStatus();
 }
 
 absl::Status IsArrayDeleted(SessionContext& context, const xla::IsArrayDeletedRequest& request,
                             IfrtResponse& response) {
-  auto found = context.arrays.find(request.array_handle());
+  auto found = context.arrays.find(ArrayHandle(request.array_handle()));
   response.mutable_is_array_deleted()->set_deleted(found == context.arrays.end() ||
                                                    found->second.deleted);
   return absl::OkStatus();
@@ -379,15 +393,16 @@ absl::Status IsArrayDeleted(SessionContext& context, const xla::IsArrayDeletedRe
 
 absl::Status DestructArrays(SessionContext& context, const xla::DestructArrayRequest& request,
                             IfrtResponse& response) {
-  for (uint64_t handle : request.array_handles()) context.arrays.erase(handle);
-  context.client.Drop(Handles(request.array_handles()));
+  const std::vector<ArrayHandle> arrays = ArraysOf(request.array_handles());
+  for (const ArrayHandle handle : arrays) context.arrays.erase(handle);
+  context.client.Drop(arrays);
   response.mutable_destruct_array();
   return absl::OkStatus();
 }
 
 void CheckValueReady(SessionContext& context, uint64_t op_id,
                      const xla::CheckValueReadyRequest& request) {
-  context.client.Await(Handles(request.value_handles()),
+  context.client.Await(ArraysOf(request.value_handles()),
                        [&replies = context.replies, op_id](absl::Status status) {
                          if (!status.ok()) return replies.Send(ErrorReply(op_id, status));
                          IfrtResponse response = ReplyTo(op_id);

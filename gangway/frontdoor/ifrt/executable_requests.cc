@@ -205,7 +205,7 @@ absl::Status StartCompile(SessionContext& context, uint64_t op_id, xla::CompileR
 
 // --- Execute ---
 
-absl::Status FirstOutputs(const Executable& executable, const std::vector<uint64_t>& handles,
+absl::Status FirstOutputs(const Executable& executable, const std::vector<ArrayHandle>& handles,
                           xla::ExecuteResponse& body) {
   for (size_t i = 0; i < handles.size(); ++i) {
     const ArrayInfo& info = *executable.outputs[i];
@@ -215,7 +215,7 @@ absl::Status FirstOutputs(const Executable& executable, const std::vector<uint64
     output.mutable_dtype()->set_kind(kind);
     output.mutable_shape()->mutable_dims()->Add(info.dims.begin(), info.dims.end());
     *output.mutable_sharding() = std::move(sharding);
-    output.set_array_handle(handles[i]);
+    output.set_array_handle(NumberOf(handles[i]));
   }
   return absl::OkStatus();
 }
@@ -226,7 +226,8 @@ void MarkDonated(SessionContext& context, const Executable& executable,
   for (uint32_t index : executable.donated) {
     if (index >= static_cast<uint32_t>(request.argument_handles_size())) continue;
     if (std::find(keep.begin(), keep.end(), static_cast<int32_t>(index)) != keep.end()) continue;
-    auto found = context.arrays.find(request.argument_handles(static_cast<int>(index)));
+    auto found =
+        context.arrays.find(ArrayHandle(request.argument_handles(static_cast<int>(index))));
     if (found != context.arrays.end()) found->second.deleted = true;
   }
 }
@@ -245,7 +246,8 @@ absl::StatusOr<std::vector<uint32_t>> Kept(const xla::ExecuteRequest& request) {
   return kept;
 }
 
-void WatchStatus(SessionContext& context, uint64_t handle, const std::vector<uint64_t>& results) {
+void WatchStatus(SessionContext& context, uint64_t handle,
+                 const std::vector<ArrayHandle>& results) {
   auto status = std::make_shared<Outcome>();
   context.statuses[handle] = status;
   if (results.empty()) return status->Set(absl::OkStatus());
@@ -265,9 +267,8 @@ absl::Status ExecuteOrFail(SessionContext& context, const xla::ExecuteRequest& r
         "an execution cannot run on other devices than its executable was compiled for");
   }
   GANGWAY_ASSIGN_OR_RETURN(const std::vector<uint32_t> keep, Kept(request));
-  const std::span<const uint64_t> named(request.result_handles().data(),
-                                        static_cast<size_t>(request.result_handles_size()));
-  GANGWAY_ASSIGN_OR_RETURN(std::vector<uint64_t> handles,
+  const std::vector<ArrayHandle> named = ArraysOf(request.result_handles());
+  GANGWAY_ASSIGN_OR_RETURN(std::vector<ArrayHandle> handles,
                            ResultHandles(context, named, executable->outputs.size()));
   xla::ExecuteResponse& body = *response.mutable_execute();
   // The client asks for the outputs once, by naming no handles, and remembers them.
@@ -278,14 +279,12 @@ absl::Status ExecuteOrFail(SessionContext& context, const xla::ExecuteRequest& r
   for (size_t i = 0; i < handles.size(); ++i)
     context.arrays[handles[i]].info = executable->outputs[i];
   const auto& options = request.options();
-  context.client.Call(
-      executable->handle,
-      std::span<const uint64_t>(request.argument_handles().data(),
-                                static_cast<size_t>(request.argument_handles_size())),
-      handles, {.keep = keep, .launch_id = static_cast<uint32_t>(options.launch_id())});
+  context.client.Call(executable->handle, ArraysOf(request.argument_handles()), handles,
+                      {.keep = keep, .launch_id = static_cast<uint32_t>(options.launch_id())});
   if (options.fill_status()) {
-    const uint64_t status_handle =
-        request.status_handle() != 0 ? request.status_handle() : context.client.NewArrayHandle();
+    const uint64_t status_handle = request.status_handle() != 0
+                                       ? request.status_handle()
+                                       : NumberOf(context.client.NewArrayHandle());
     body.set_status_handle(status_handle);
     WatchStatus(context, status_handle, handles);
   }
@@ -354,10 +353,7 @@ absl::Status Execute(SessionContext& context, const xla::ExecuteRequest& request
     failed->Set(status);
     context.statuses[request.status_handle()] = std::move(failed);
   }
-  return Spoil(
-      context,
-      {request.result_handles().data(), static_cast<size_t>(request.result_handles_size())},
-      status);
+  return Spoil(context, ArraysOf(request.result_handles()), status);
 }
 
 void CheckFuture(SessionContext& context, uint64_t op_id, const xla::CheckFutureRequest& request) {
@@ -399,7 +395,8 @@ absl::Status ExecutableDelete(SessionContext& context, const xla::ExecutableDele
   if (context.executables.Erase(handle)) {
     context.client.DropExecutables(std::span<const ExecutableHandle>(&handle, 1));
   }
-  response.mutable_executable_delete()->set_future_handle(context.client.NewArrayHandle());
+  response.mutable_executable_delete()->set_future_handle(
+      NumberOf(context.client.NewArrayHandle()));
   return absl::OkStatus();
 }
 

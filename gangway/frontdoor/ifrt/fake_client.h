@@ -56,7 +56,7 @@ class FakeClient final : public Client {
   }
 
   const ClusterInfo& cluster() const override { return cluster_.info; }
-  ArrayHandle NewArrayHandle() override { return next_handle_++; }
+  ArrayHandle NewArrayHandle() override { return ArrayHandle(next_handle_++); }
 
   ExecutableHandle Compile(std::string, std::string, std::string, std::vector<uint32_t>,
                            CompileCallback done) override {
@@ -84,11 +84,11 @@ class FakeClient final : public Client {
         made.shards.push_back(std::make_shared<Cell>());
       ++cluster_.arrays_alive;
     });
-    return UploadId(array);  // the handle names the upload as well
+    return UploadId(NumberOf(array));  // the handle names the upload as well
   }
   void Push(UploadId upload, uint32_t shard, std::string_view data,
             std::function<void()> released) override {
-    loop_.Post([this, array = NumberOf(upload), shard, data, released] {
+    loop_.Post([this, array = ArrayOf(upload), shard, data, released] {
       if (auto found = arrays_.find(array); found != arrays_.end()) {
         Cell& cell = *found->second.shards[shard];
         if (cell.place != nullptr && cell.place.get() == data.data()) ++cluster_.pushed_in_place;
@@ -102,7 +102,7 @@ class FakeClient final : public Client {
   void Reserve(UploadId upload, uint32_t shard,
                std::function<void(std::shared_ptr<char>)> placed) override {
     loop_.Post([this, upload, shard, placed] {
-      Array& array = arrays_[NumberOf(upload)];
+      Array& array = arrays_[ArrayOf(upload)];
       std::shared_ptr<char[]> place(new char[array.spec.shard_bytes]);
       array.shards[shard]->place = place;
       placed(std::shared_ptr<char>(place, place.get()));
@@ -111,7 +111,7 @@ class FakeClient final : public Client {
       cluster_.changed.NotifyAll();
     });
   }
-  void AbandonUpload(UploadId upload, Status why) override { PoisonLater({NumberOf(upload)}, why); }
+  void AbandonUpload(UploadId upload, Status why) override { PoisonLater({ArrayOf(upload)}, why); }
 
   void Call(ExecutableHandle, std::span<const ArrayHandle> arguments,
             std::span<const ArrayHandle> results, CallOptions) override {
@@ -138,7 +138,7 @@ class FakeClient final : public Client {
       for (const Regrouped& result : results) {
         Array array;
         std::vector<ShardOf> shards = result.shards;
-        if (result.replica_of != 0) shards.push_back({result.replica_of, 0});
+        if (result.replica_of != ArrayHandle()) shards.push_back({result.replica_of, 0});
         for (const ShardOf& shard : shards) {
           auto source = arrays_.find(shard.array);
           if (source == arrays_.end()) {
@@ -223,6 +223,7 @@ class FakeClient final : public Client {
     StatusCallback done;
   };
 
+  static ArrayHandle ArrayOf(UploadId upload) { return ArrayHandle(NumberOf(upload)); }
   void FinishCompile(CompileCallback done) {
     ExecutableInfo info;
     {

@@ -8,6 +8,8 @@
 #ifndef GANGWAY_FRONTDOOR_IFRT_REQUESTS_H_
 #define GANGWAY_FRONTDOOR_IFRT_REQUESTS_H_
 
+#include <google/protobuf/repeated_field.h>
+
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -70,18 +72,24 @@ struct SessionContext {
 
 // --- Shared ---
 
+// The arrays that a message lists, and the list for a message.
+std::vector<ArrayHandle> ArraysOf(const google::protobuf::RepeatedField<uint64_t>& list);
+void ListArrays(std::span<const ArrayHandle> arrays,
+                google::protobuf::RepeatedField<uint64_t>& list);
+
 // Handles of a request's results: the client's, or new ones if it named none. INVALID_ARGUMENT: it
 // named another number than `count`, or a handle that is in use or out of range.
-absl::StatusOr<std::vector<uint64_t>> ResultHandles(SessionContext& context,
-                                                    std::span<const uint64_t> named, size_t count);
+absl::StatusOr<std::vector<ArrayHandle>> ResultHandles(SessionContext& context,
+                                                       std::span<const ArrayHandle> named,
+                                                       size_t count);
 
 // Makes `handles` arrays with the error `why`, and returns it. Leaves existing handles unchanged.
-absl::Status Spoil(SessionContext& context, std::span<const uint64_t> handles,
+absl::Status Spoil(SessionContext& context, std::span<const ArrayHandle> handles,
                    const absl::Status& why);
 
 // INVALID_ARGUMENT if unknown; the error of a poisoned array; FAILED_PRECONDITION if deleted or
 // donated.
-absl::StatusOr<ArrayInfoRef> FindArray(const SessionContext& context, uint64_t handle);
+absl::StatusOr<ArrayInfoRef> FindArray(const SessionContext& context, ArrayHandle handle);
 
 // --- Handshake ---
 

@@ -20,7 +20,7 @@ struct Wave {
   std::vector<uint32_t> devices;
 };
 
-absl::StatusOr<std::vector<Wave>> PlanWaves(uint64_t handle, const ArrayInfo& source,
+absl::StatusOr<std::vector<Wave>> PlanWaves(ArrayHandle handle, const ArrayInfo& source,
                                             const ArrayInfo& result) {
   if (source.element_type != result.element_type || source.dims != result.dims) {
     return absl::InvalidArgumentError(
@@ -52,19 +52,19 @@ absl::StatusOr<std::vector<Wave>> PlanWaves(uint64_t handle, const ArrayInfo& so
   return waves;
 }
 
-void Regroup(Client& client, uint64_t array, std::vector<ShardOf> shards) {
+void Regroup(Client& client, ArrayHandle array, std::vector<ShardOf> shards) {
   std::vector<Client::Regrouped> results;
   results.push_back({array, std::move(shards)});
   client.Regroup(std::move(results));
 }
 
-void Reshard(Client& client, const std::vector<Wave>& waves, uint64_t result,
+void Reshard(Client& client, const std::vector<Wave>& waves, ArrayHandle result,
              const ArrayInfo& info) {
-  std::vector<uint64_t> ours;
+  std::vector<ArrayHandle> ours;
   std::vector<ShardOf> gathered(info.devices.size());
   for (const Wave& wave : waves) {
-    const uint64_t chosen = client.NewArrayHandle();
-    const uint64_t copied = waves.size() == 1 ? result : client.NewArrayHandle();
+    const ArrayHandle chosen = client.NewArrayHandle();
+    const ArrayHandle copied = waves.size() == 1 ? result : client.NewArrayHandle();
     Regroup(client, chosen, wave.shards);
     client.Copy({&chosen, 1}, {&copied, 1}, wave.devices, info.memory_kind);
     ours.push_back(chosen);
@@ -78,29 +78,29 @@ void Reshard(Client& client, const std::vector<Wave>& waves, uint64_t result,
 }
 
 absl::Status ReshardAll(SessionContext& context, const xla::ReshardArraysRequest& request,
-                        std::span<const uint64_t> named, IfrtResponse& response) {
+                        std::span<const ArrayHandle> named, IfrtResponse& response) {
   if (request.array_specs_size() != request.array_handles_size())
     return absl::InvalidArgumentError("the arrays and the results of a reshard differ in number");
+  const std::vector<ArrayHandle> sources = ArraysOf(request.array_handles());
   std::vector<ArrayInfoRef> infos;
   std::vector<std::vector<Wave>> plans;
-  for (int i = 0; i < request.array_specs_size(); ++i) {
-    const auto& spec = request.array_specs(i);
-    GANGWAY_ASSIGN_OR_RETURN(ArrayInfoRef source, FindArray(context, request.array_handles(i)));
+  for (size_t i = 0; i < sources.size(); ++i) {
+    const auto& spec = request.array_specs(static_cast<int>(i));
+    GANGWAY_ASSIGN_OR_RETURN(ArrayInfoRef source, FindArray(context, sources[i]));
     GANGWAY_ASSIGN_OR_RETURN(ArrayInfoRef info, ReadArrayInfo(spec, context.devices));
-    GANGWAY_ASSIGN_OR_RETURN(std::vector<Wave> waves,
-                             PlanWaves(request.array_handles(i), *source, *info));
+    GANGWAY_ASSIGN_OR_RETURN(std::vector<Wave> waves, PlanWaves(sources[i], *source, *info));
     infos.push_back(std::move(info));
     plans.push_back(std::move(waves));
   }
-  GANGWAY_ASSIGN_OR_RETURN(std::vector<uint64_t> handles,
+  GANGWAY_ASSIGN_OR_RETURN(std::vector<ArrayHandle> handles,
                            ResultHandles(context, named, infos.size()));
   for (size_t i = 0; i < handles.size(); ++i) {
     Reshard(context.client, plans[i], handles[i], *infos[i]);
     context.arrays[handles[i]].info = infos[i];
     if (request.copy_semantics() == xla::COPY_SEMANTICS_DONATE_INPUT)
-      context.arrays[request.array_handles(static_cast<int>(i))].deleted = true;
+      context.arrays[sources[i]].deleted = true;
   }
-  response.mutable_reshard_arrays()->mutable_array_handles()->Add(handles.begin(), handles.end());
+  ListArrays(handles, *response.mutable_reshard_arrays()->mutable_array_handles());
   return absl::OkStatus();
 }
 
@@ -108,8 +108,7 @@ absl::Status ReshardAll(SessionContext& context, const xla::ReshardArraysRequest
 
 absl::Status ReshardArrays(SessionContext& context, const xla::ReshardArraysRequest& request,
                            IfrtResponse& response) {
-  const std::span<const uint64_t> named(request.result_handles().data(),
-                                        static_cast<size_t>(request.result_handles_size()));
+  const std::vector<ArrayHandle> named = ArraysOf(request.result_handles());
   absl::Status status = ReshardAll(context, request, named, response);
   return status.ok() ? status : Spoil(context, named, status);
 }

@@ -11,10 +11,6 @@
 namespace gangway::ifrt {
 namespace {
 
-std::span<const uint64_t> ResultsOf(const xla::ReshardArraysRequest& request) {
-  return {request.result_handles().data(), static_cast<size_t>(request.result_handles_size())};
-}
-
 absl::Status Unserved(const IfrtRequest& request) {
   const auto* field = IfrtRequest::descriptor()->FindFieldByNumber(request.request_case());
   if (field == nullptr) {
@@ -151,7 +147,8 @@ absl::Status Session::Dispatch(IfrtRequest& request, IfrtResponse& response, boo
       return ReshardArrays(context_, request.reshard_arrays(), response);
     // Rejected, but the client goes on to use the handles of its results.
     case IfrtRequest::kBitcastArrays:
-      return Spoil(context_, ResultsOf(request.bitcast_arrays()), Unserved(request));
+      return Spoil(context_, ArraysOf(request.bitcast_arrays().result_handles()),
+                   Unserved(request));
     default:
       return Unserved(request);
   }

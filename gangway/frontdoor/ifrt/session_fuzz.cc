@@ -12,6 +12,7 @@
 #include "gangway/base/check.h"
 #include "gangway/base/clock.h"
 #include "gangway/base/fuzz.h"
+#include "gangway/base/ids.h"
 #include "gangway/frontdoor/ifrt/session.h"
 #include "gangway/xla/fuzz_message.h"
 #include "gangway/xla/hlo.pb.h"
@@ -57,7 +58,7 @@ class InertClient final : public Client {
   }
 
   const ClusterInfo& cluster() const override { return cluster_; }
-  ArrayHandle NewArrayHandle() override { return next_++; }
+  ArrayHandle NewArrayHandle() override { return ArrayHandle(next_++); }
   ExecutableHandle Compile(std::string, std::string, std::string, std::vector<uint32_t> devices,
                            CompileCallback done) override {
     GANGWAY_CHECK(!devices.empty(), "a program has devices");
@@ -81,7 +82,7 @@ class InertClient final : public Client {
   UploadId Upload(ArrayHandle array, const ArraySpec& spec, StatusCallback) override {
     CheckSpec(spec);
     arrays_[array] = spec;
-    const UploadId upload{array};  // the handle names the upload as well
+    const UploadId upload{NumberOf(array)};  // the handle names the upload as well
     uploads_[upload] = spec;
     return upload;
   }
@@ -147,7 +148,7 @@ class InertClient final : public Client {
   ClusterInfo cluster_;
   ExecutableInfo info_;
   uint64_t next_ = uint64_t{1} << 62;
-  std::map<uint64_t, ArraySpec> arrays_;
+  std::map<ArrayHandle, ArraySpec> arrays_;
   std::map<UploadId, ArraySpec> uploads_;
   std::deque<std::function<void()>> turns_;
 };

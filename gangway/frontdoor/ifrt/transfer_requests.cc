@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/ids.h"
 #include "gangway/base/status.h"
 #include "gangway/frontdoor/ifrt/requests.h"
 #include "gangway/xla/dtype.h"
@@ -110,15 +111,14 @@ absl::Status MakeOne(SessionContext& context, const xla::MakeArrayFromHostBuffer
   GANGWAY_ASSIGN_OR_RETURN(
       BufferForm form, ReadForm(info->element_type, info->dims,
                                 request.has_byte_strides() ? &request.byte_strides() : nullptr));
-  const uint64_t named = request.array_handle();
+  const ArrayHandle named{request.array_handle()};
   GANGWAY_ASSIGN_OR_RETURN(
-      std::vector<uint64_t> handles,
-      ResultHandles(context, std::span<const uint64_t>(&named, request.has_array_handle() ? 1 : 0),
-                    1));
+      std::vector<ArrayHandle> handles,
+      ResultHandles(context, std::span(&named, request.has_array_handle() ? 1 : 0), 1));
   const UploadId upload = context.client.Upload(handles.front(), ToSpec(*info));
   std::vector<uint32_t> shards = AllShards(*info);
   context.arrays[handles.front()].info = std::move(info);
-  response.mutable_make_array_from_host_buffer()->set_array_handle(handles.front());
+  response.mutable_make_array_from_host_buffer()->set_array_handle(NumberOf(handles.front()));
   PushWhenThere(context, request.host_buffer_handle(), upload, std::move(shards), std::move(form));
   return absl::OkStatus();
 }
@@ -171,17 +171,17 @@ absl::StatusOr<ShardedForm> ReadSharded(const SessionContext& context,
   return result;
 }
 
-absl::Status MakeMany(SessionContext& context, std::span<const uint64_t> named,
+absl::Status MakeMany(SessionContext& context, std::span<const ArrayHandle> named,
                       const ShardsRequest& request, IfrtResponse& response) {
   std::vector<ShardedForm> arrays;
   for (const auto& spec : request.specs()) {
     GANGWAY_ASSIGN_OR_RETURN(ShardedForm array, ReadSharded(context, spec));
     arrays.push_back(std::move(array));
   }
-  GANGWAY_ASSIGN_OR_RETURN(std::vector<uint64_t> handles,
+  GANGWAY_ASSIGN_OR_RETURN(std::vector<ArrayHandle> handles,
                            ResultHandles(context, named, arrays.size()));
-  auto& answer = *response.mutable_make_arrays_from_host_buffer_shards();
-  answer.mutable_array_handles()->Add(handles.begin(), handles.end());
+  ListArrays(handles,
+             *response.mutable_make_arrays_from_host_buffer_shards()->mutable_array_handles());
   for (size_t i = 0; i < arrays.size(); ++i) {
     context.arrays[handles[i]].info = arrays[i].info;
     const UploadId upload = context.client.Upload(handles[i], ToSpec(*arrays[i].info));
@@ -220,11 +220,11 @@ IfrtResponse CopyReply(uint64_t op_id) {
 
 absl::Status StartFetch(SessionContext& context, uint64_t op_id,
                         const xla::CopyToHostBufferRequest& request) {
-  GANGWAY_ASSIGN_OR_RETURN(ArrayInfoRef info, FindArray(context, request.array_handle()));
+  const ArrayHandle array{request.array_handle()};
+  GANGWAY_ASSIGN_OR_RETURN(ArrayInfoRef info, FindArray(context, array));
   if (info->devices.size() != 1 && !info->fully_replicated) {
-    return absl::InvalidArgumentError(absl::StrCat("array ", request.array_handle(),
-                                                   " is split over ", info->devices.size(),
-                                                   " devices; fetch its shards"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "array ", array, " is split over ", info->devices.size(), " devices; fetch its shards"));
   }
   auto fetching = std::make_shared<Fetching>();
   GANGWAY_ASSIGN_OR_RETURN(
@@ -262,7 +262,7 @@ absl::Status StartFetch(SessionContext& context, uint64_t op_id,
     status = bytes.ok() ? buffers.Put(handle, *std::move(bytes)) : bytes.status();
     replies.Send(status.ok() ? CopyReply(op_id) : ErrorReply(op_id, status));
   };
-  context.client.Fetch(request.array_handle(), {0}, std::move(sink));
+  context.client.Fetch(array, {0}, std::move(sink));
   if (announced) context.replies.Send(CopyReply(op_id));
   return absl::OkStatus();
 }
@@ -274,14 +274,13 @@ absl::Status MakeArray(SessionContext& context, const xla::MakeArrayFromHostBuff
   absl::Status status = MakeOne(context, request, response);
   if (status.ok()) return status;
   context.buffers.Take(request.host_buffer_handle(), [](const absl::StatusOr<HostBytesRef>&) {});
-  const uint64_t named = request.array_handle();
-  return Spoil(context, std::span<const uint64_t>(&named, 1), status);
+  const ArrayHandle named{request.array_handle()};
+  return Spoil(context, std::span(&named, 1), status);
 }
 
 absl::Status MakeShardedArrays(SessionContext& context, const ShardsRequest& request,
                                IfrtResponse& response) {
-  const std::span<const uint64_t> named(request.array_handles().data(),
-                                        static_cast<size_t>(request.array_handles_size()));
+  const std::vector<ArrayHandle> named = ArraysOf(request.array_handles());
   absl::Status status = MakeMany(context, named, request, response);
   if (status.ok()) return status;
   for (const auto& spec : request.specs()) {

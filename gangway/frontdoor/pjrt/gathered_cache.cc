@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "gangway/base/ids.h"
+
 namespace gangway::pjrt {
 namespace {
 
@@ -14,7 +16,7 @@ uint64_t HashOf(std::span<const ShardOf> shards) {
   constexpr uint64_t kOdd = 0x9e3779b97f4a7c15;  // 2^64 / the golden ratio
   uint64_t hash = shards.size();
   for (const ShardOf& shard : shards) {
-    hash = (hash ^ shard.array ^ (uint64_t{shard.shard} << 40)) * kOdd;
+    hash = (hash ^ NumberOf(shard.array) ^ (uint64_t{shard.shard} << 40)) * kOdd;
     hash ^= hash >> 32;
   }
   return hash | 1;

@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "gangway/base/ids.h"
+#include "gangway/client/array_literal.h"
+
 namespace gangway::pjrt {
 namespace {
 
@@ -14,13 +17,13 @@ using Shards = std::vector<ShardOf>;
 class GatheredCacheTest : public testing::Test {
  protected:
   // The arrays that a call names its lists by; 0: as lists. The call ends at once.
-  std::vector<ArrayHandle> Name(const std::vector<Shards>& lists, bool donated = false) {
+  std::vector<uint64_t> Name(const std::vector<Shards>& lists, bool donated = false) {
     std::vector<GatheredCache::List> named;
     for (const Shards& shards : lists) named.push_back({.shards = shards, .is_donated = donated});
     cache_.Name(named);
-    std::vector<ArrayHandle> arrays;
+    std::vector<uint64_t> arrays;
     for (const GatheredCache::List& list : named)
-      arrays.push_back(list.array == nullptr ? 0 : *list.array);
+      arrays.push_back(list.array == nullptr ? 0 : NumberOf(*list.array));
     return arrays;
   }
 
@@ -29,7 +32,7 @@ class GatheredCacheTest : public testing::Test {
     std::vector<GatheredArray> arrays;
     for (size_t i = 0; i < lists.size(); ++i) {
       ++alive_;
-      arrays.emplace_back(new ArrayHandle(next_++), [this](const ArrayHandle* last) {
+      arrays.emplace_back(new ArrayHandle{next_++}, [this](const ArrayHandle* last) {
         --alive_;
         delete last;
       });
@@ -38,12 +41,13 @@ class GatheredCacheTest : public testing::Test {
   }
 
   int operations_ = 0, alive_ = 0;
-  ArrayHandle next_ = 1001;
+  uint64_t next_ = 1001;
   GatheredCache cache_{[this](const std::vector<Shards>& lists) { return Gather(lists); },
                        {.lists = 4, .shards = 16, .idle_calls = 3}};
 };
 
-const Shards kA = {{1, 0}, {2, 0}}, kB = {{3, 0}, {4, 1}}, kSwapped = {{2, 0}, {1, 0}};
+const Shards kA = {{1_array, 0}, {2_array, 0}}, kB = {{3_array, 0}, {4_array, 1}},
+             kSwapped = {{2_array, 0}, {1_array, 0}};
 
 TEST_F(GatheredCacheTest, TheFirstRepetitionMakesAnArrayAndLaterCallsNameIt_DF_1) {
   EXPECT_THAT(Name({kA, kB}), ElementsAre(0, 0));
@@ -56,8 +60,8 @@ TEST_F(GatheredCacheTest, TheFirstRepetitionMakesAnArrayAndLaterCallsNameIt_DF_1
 TEST_F(GatheredCacheTest, AListIsItsArraysIndicesAndTheirOrder) {
   Name({kA});
   EXPECT_THAT(Name({kSwapped}), ElementsAre(0));
-  EXPECT_THAT(Name({{{1, 0}, {2, 1}}}), ElementsAre(0));
-  EXPECT_THAT(Name({{{1, 0}}}), ElementsAre(0));
+  EXPECT_THAT(Name({{{1_array, 0}, {2_array, 1}}}), ElementsAre(0));
+  EXPECT_THAT(Name({{{1_array, 0}}}), ElementsAre(0));
   EXPECT_THAT(Name({kA}), ElementsAre(1001));
 }
 
@@ -70,12 +74,12 @@ TEST_F(GatheredCacheTest, AListThatACallHasTwiceGetsOneArray) {
 TEST_F(GatheredCacheTest, AnArrayGoesWithTheFirstOfItsShards_OB_1) {
   for (int call = 0; call < 2; ++call) Name({kA, kSwapped, kB});
   EXPECT_EQ(alive_, 3);
-  EXPECT_EQ(cache_.Forget({2, 0}).size(), 2);  // and they are dropped here
+  EXPECT_EQ(cache_.Forget({2_array, 0}).size(), 2);  // and they are dropped here
   EXPECT_EQ(alive_, 1);
   EXPECT_EQ(cache_.size(), 1);
-  EXPECT_THAT(cache_.Forget({2, 0}), IsEmpty());
-  EXPECT_THAT(cache_.Forget({4, 0}), IsEmpty());  // B has shard 1 of this array
-  EXPECT_EQ(cache_.Forget({4, 1}).size(), 1);
+  EXPECT_THAT(cache_.Forget({2_array, 0}), IsEmpty());
+  EXPECT_THAT(cache_.Forget({4_array, 0}), IsEmpty());  // B has shard 1 of this array
+  EXPECT_EQ(cache_.Forget({4_array, 1}).size(), 1);
   EXPECT_EQ(alive_, 0);
 }
 
@@ -88,7 +92,8 @@ TEST_F(GatheredCacheTest, ADonatedListIsNamedByItsArrayAndMakesNone) {
 }
 
 TEST_F(GatheredCacheTest, ManyListsStayWithinTheLimits) {
-  for (ArrayHandle array = 1; array <= 10'000; ++array) {
+  for (uint64_t number = 1; number <= 10'000; ++number) {
+    const ArrayHandle array{number};
     for (int call = 0; call < 2; ++call) Name({{{array, 0}, {array, 1}}});
     ASSERT_LE(cache_.size(), 4);
     ASSERT_EQ(alive_, cache_.size());
@@ -97,20 +102,21 @@ TEST_F(GatheredCacheTest, ManyListsStayWithinTheLimits) {
 }
 
 TEST_F(GatheredCacheTest, ShardsAreLimitedToo) {
-  const auto list_from = [](ArrayHandle first) {
+  const auto list_from = [](uint64_t first) {
     Shards list;
-    for (ArrayHandle array = first; array < first + 7; ++array) list.push_back({array, 0});
+    for (uint64_t array = first; array < first + 7; ++array)
+      list.push_back({ArrayHandle(array), 0});
     return list;
   };
   for (int call = 0; call < 2; ++call) Name({list_from(1), list_from(11), list_from(21)});
   EXPECT_EQ(cache_.size(), 2);
-  EXPECT_THAT(Name({Shards(17, {1, 0})}), ElementsAre(0));
-  EXPECT_THAT(Name({Shards(17, {1, 0})}), ElementsAre(0));  // more than ever fit
+  EXPECT_THAT(Name({Shards(17, {1_array, 0})}), ElementsAre(0));
+  EXPECT_THAT(Name({Shards(17, {1_array, 0})}), ElementsAre(0));  // more than ever fit
 }
 
 TEST_F(GatheredCacheTest, WhileAllAreInUseFurtherListsStayLists) {
   std::vector<Shards> lists;
-  for (ArrayHandle array = 1; array <= 6; ++array) lists.push_back({{array, 0}});
+  for (uint64_t array = 1; array <= 6; ++array) lists.push_back({{ArrayHandle(array), 0}});
   for (int call = 0; call < 100; ++call) Name(lists);
   EXPECT_EQ(alive_, 4);
   EXPECT_EQ(next_, 1005);  // none was replaced
@@ -121,7 +127,7 @@ TEST_F(GatheredCacheTest, ACallsArraysOutliveTheirPlaceInTheCache) {
   std::vector<GatheredCache::List> lists = {{.shards = kA}};
   cache_.Name(lists);
   EXPECT_TRUE(lists[0].is_new);
-  EXPECT_EQ(cache_.Forget({1, 0}).size(), 1);
+  EXPECT_EQ(cache_.Forget({1_array, 0}).size(), 1);
   EXPECT_EQ(alive_, 1);
   lists.clear();
   EXPECT_EQ(alive_, 0);

@@ -137,7 +137,7 @@ absl::Status AddArgument(const PJRT_LoadedExecutable_Execute_Args& args, const T
                 (i == 0 || &array == &arguments.shards[first]->array());
     arguments.shards.push_back(std::move(shard));
   }
-  arguments.arrays.push_back(is_whole ? arguments.shards[first]->array().handle() : 0);
+  arguments.arrays.push_back(is_whole ? arguments.shards[first]->array().handle() : ArrayHandle());
   return absl::OkStatus();
 }
 
@@ -146,7 +146,7 @@ void NameLists(const PJRT_Client& client, size_t devices, const Donated& donated
                Arguments& arguments) {
   std::vector<uint32_t> indices;  // of these arguments
   for (uint32_t i = 0; i < arguments.arrays.size(); ++i)
-    if (arguments.arrays[i] == 0) indices.push_back(i);
+    if (arguments.arrays[i] == ArrayHandle()) indices.push_back(i);
   if (indices.empty()) return;
   std::vector<ShardOf> names;
   names.reserve(indices.size() * devices);  // which the lists refer to

@@ -31,7 +31,7 @@ class RecordingClient final : public Client {
   std::vector<std::string> Take() { return std::exchange(lines_, {}); }
 
   const ClusterInfo& cluster() const override { return info_; }
-  ArrayHandle NewArrayHandle() override { return next_++; }
+  ArrayHandle NewArrayHandle() override { return ArrayHandle(next_++); }
   bool reports_ends() const override { return true; }
   void BeginLook() override { ++looks_; }
   void EndLook() override { --looks_; }
@@ -121,7 +121,7 @@ class RecordingClient final : public Client {
   }
 
   ClusterInfo info_;
-  ArrayHandle next_ = 1;
+  uint64_t next_ = 1;
   uint64_t losses_ = 0;
   int looks_ = 0;
   std::vector<std::string> lines_;

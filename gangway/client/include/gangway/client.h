@@ -27,12 +27,11 @@
 
 namespace gangway {
 
-using ArrayHandle = uint64_t;  // 0 = none; never reused in a session
-
-// Numbers of a session, as types that do not mix; 0: none. ExecutableHandle names what was compiled, and UploadId the
-// bytes of an array, for Push.
+// Numbers that name things of a session, as types that do not mix: ArrayHandle(7) is the array of number 7. None is
+// used twice in a session; 0: none.
+enum class ArrayHandle : uint64_t;
 enum class ExecutableHandle : uint64_t;
-enum class UploadId : uint64_t;
+enum class UploadId : uint64_t;  // the bytes of an array, for Push
 
 // What a backend plugin says of itself, such as the versions of StableHLO that it reads, or of its devices.
 struct PluginAttribute {
@@ -96,7 +95,7 @@ struct ExecutableInfo {
 
 // A shard of an existing array.
 struct ShardOf {
-  ArrayHandle array = 0;
+  ArrayHandle array{};
   uint32_t shard = 0;
 };
 
@@ -254,10 +253,10 @@ class Client {
 
   // An array of Regroup.
   struct Regrouped {
-    ArrayHandle array = 0;
+    ArrayHandle array{};
     std::vector<ShardOf> shards;
-    ArrayHandle replica_of =
-        0;  // instead of shards: the first shard that is not lost of this replicated array
+    // Instead of shards: the first shard that is not lost of this replicated array.
+    ArrayHandle replica_of{};
   };
   // Makes arrays that share shards of others: views, disassembly, assembly, permutation. Moves no
   // bytes.
