@@ -71,6 +71,12 @@ using IslandDevice = Id<struct IslandDeviceTag, uint32_t>;
 // An operation that brings bytes to the client, and the bytes of its shards on the data streams.
 using FetchId = Id<struct FetchTag>;
 
+// A question whether arrays are ready.
+using AwaitId = Id<struct AwaitTag>;
+
+// A question about the cluster, which belongs to no operation.
+using QueryId = Id<struct QueryTag>;
+
 // These are part of the client library's public header, which includes nothing of this and declares them as well: that
 // is possible with an enum. UploadId names the bytes of an array; the others, what their name says.
 enum class UploadId : uint64_t;

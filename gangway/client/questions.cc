@@ -92,10 +92,10 @@ void Questions::OnCompiled(wire::Compiled& compiled) {
 
 void Questions::Await(std::span<const ArrayHandle> arrays, StatusCallback done) {
   const Submitter::Sending sending(submitter_, Submitter::Urgency::kAtOnce);
-  const uint64_t id = submitter_.NewId<uint64_t>();
+  const auto id = submitter_.NewId<AwaitId>();
   MutexLock lock(mutex_);
   const absl::Status refused = submitter_.Append(0, nullptr, [&](wire::Op& op) {
-    op.mutable_await()->set_await(id);
+    op.mutable_await()->set_await(id.number());
     op.mutable_await()->mutable_arrays()->Reserve(static_cast<int>(arrays.size()));
     for (const ArrayHandle array : arrays) op.mutable_await()->add_arrays(NumberOf(array));
   });
@@ -108,7 +108,7 @@ void Questions::OnAwaitDone(const wire::AwaitDone& answer) {
   StatusCallback done;
   {
     MutexLock lock(mutex_);
-    auto node = awaits_.extract(answer.await());
+    auto node = awaits_.extract(AwaitId(answer.await()));
     if (node.empty()) return;
     done = std::move(node.mapped());
     activity_.End();
@@ -119,17 +119,17 @@ void Questions::OnAwaitDone(const wire::AwaitDone& answer) {
 // --- Memory ---
 
 void Questions::Usage(UsageCallback done) {
-  const std::optional<uint64_t> query = AskUsage(std::move(done));
+  const std::optional<QueryId> query = AskUsage(std::move(done));
   if (!query) return;
   loop_->PostAt(Clock::now() + kUsageLimit,
                 [this, query = *query] { EndUsage(query, NoAnswer("the devices' memory")); });
   wire::Frame frame;
-  frame.mutable_usage_request()->set_query(*query);
+  frame.mutable_usage_request()->set_query(query->number());
   submitter_.SendQuery(std::move(frame));
 }
 
 // Null: the session is lost, or another query is under way, whose answer `done` shares.
-std::optional<uint64_t> Questions::AskUsage(UsageCallback done) {
+std::optional<QueryId> Questions::AskUsage(UsageCallback done) {
   MutexLock lock(mutex_);
   if (absl::Status why = submitter_.lost(); !why.ok()) {
     submitter_.Defer([done = std::move(done), why] { done(why); });
@@ -137,7 +137,7 @@ std::optional<uint64_t> Questions::AskUsage(UsageCallback done) {
   }
   usages_.push_back(std::move(done));
   if (usage_) return std::nullopt;
-  usage_ = submitter_.NewId<uint64_t>();
+  usage_ = submitter_.NewId<QueryId>();
   activity_.Begin();
   return usage_;
 }
@@ -150,10 +150,10 @@ void Questions::OnUsage(const wire::UsageReply& reply) {
                        .peak_bytes = device.peak_bytes(),
                        .limit_bytes = device.budget_bytes()});
   }
-  EndUsage(reply.query(), devices);
+  EndUsage(QueryId(reply.query()), devices);
 }
 
-void Questions::EndUsage(uint64_t query, const absl::StatusOr<std::vector<DeviceMemory>>& answer) {
+void Questions::EndUsage(QueryId query, const absl::StatusOr<std::vector<DeviceMemory>>& answer) {
   std::vector<UsageCallback> waiting;
   {
     MutexLock lock(mutex_);
@@ -168,18 +168,18 @@ void Questions::EndUsage(uint64_t query, const absl::StatusOr<std::vector<Device
 // --- Profiles ---
 
 void Questions::Profile(uint64_t session, ProfileCallback done) {
-  const std::optional<uint64_t> query = AskProfile(std::move(done));
+  const std::optional<QueryId> query = AskProfile(std::move(done));
   if (!query) return;
   loop_->PostAt(Clock::now() + kProfileLimit,
                 [this, query = *query] { EndProfile(query, NoAnswer("a profile")); });
   wire::Frame frame;
-  frame.mutable_trace_request()->set_probe(*query);
+  frame.mutable_trace_request()->set_probe(query->number());
   frame.mutable_trace_request()->set_session(session);
   submitter_.SendQuery(std::move(frame));
 }
 
 // Null: it is refused.
-std::optional<uint64_t> Questions::AskProfile(ProfileCallback done) {
+std::optional<QueryId> Questions::AskProfile(ProfileCallback done) {
   MutexLock lock(mutex_);
   absl::Status refused = submitter_.lost();
   if (refused.ok() && profiling_)
@@ -188,7 +188,7 @@ std::optional<uint64_t> Questions::AskProfile(ProfileCallback done) {
     submitter_.Defer([done = std::move(done), refused] { done(refused); });
     return std::nullopt;
   }
-  const uint64_t query = submitter_.NewId<uint64_t>();
+  const auto query = submitter_.NewId<QueryId>();
   profiling_ = Profiling{.query = query, .done = std::move(done), .asked_ns = NowNs()};
   activity_.Begin();
   return query;
@@ -198,7 +198,7 @@ void Questions::OnTraceReply(const wire::TraceReply& reply) {
   SessionProfile profile;
   {
     MutexLock lock(mutex_);
-    if (!profiling_ || profiling_->query != reply.probe()) return;
+    if (!profiling_ || profiling_->query != QueryId(reply.probe())) return;
     Profiling& profiling = *profiling_;
     if (!profiling.offset_ns) {  // the first one carries the controller's clock
       profiling.offset_ns = wire::ClockOffset(static_cast<uint64_t>(profiling.asked_ns),
@@ -209,7 +209,7 @@ void Questions::OnTraceReply(const wire::TraceReply& reply) {
     profile = ToProfile(profiling.collection, *profiling.offset_ns);
   }
   profile.missing.assign(reply.missing().begin(), reply.missing().end());
-  EndProfile(reply.probe(), profile);
+  EndProfile(QueryId(reply.probe()), profile);
 }
 
 SessionProfile Questions::ToProfile(const wire::TraceCollection& collection, int64_t offset_ns) {
@@ -231,7 +231,7 @@ SessionProfile Questions::ToProfile(const wire::TraceCollection& collection, int
   return profile;
 }
 
-void Questions::EndProfile(uint64_t query, const absl::StatusOr<SessionProfile>& answer) {
+void Questions::EndProfile(QueryId query, const absl::StatusOr<SessionProfile>& answer) {
   ProfileCallback done;
   {
     MutexLock lock(mutex_);
@@ -247,7 +247,7 @@ void Questions::EndProfile(uint64_t query, const absl::StatusOr<SessionProfile>&
 
 void Questions::EndAll(const absl::Status& why) {
   std::map<ExecutableHandle, CompileCallback> compiles;
-  std::map<uint64_t, StatusCallback> awaits;
+  std::map<AwaitId, StatusCallback> awaits;
   std::vector<UsageCallback> usages;
   std::optional<Profiling> profiling;
   {

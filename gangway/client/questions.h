@@ -53,18 +53,18 @@ class Questions {
 
  private:
   struct Profiling {
-    uint64_t query = 0;
+    QueryId query;
     ProfileCallback done;
     int64_t asked_ns = 0;              // on this host's clock
     std::optional<int64_t> offset_ns;  // from the controller's clock to this host's
     wire::TraceCollection collection;
   };
 
-  std::optional<uint64_t> AskUsage(UsageCallback done) GANGWAY_EXCLUDES(mutex_);
-  std::optional<uint64_t> AskProfile(ProfileCallback done) GANGWAY_EXCLUDES(mutex_);
-  void EndUsage(uint64_t query, const absl::StatusOr<std::vector<DeviceMemory>>& answer)
+  std::optional<QueryId> AskUsage(UsageCallback done) GANGWAY_EXCLUDES(mutex_);
+  std::optional<QueryId> AskProfile(ProfileCallback done) GANGWAY_EXCLUDES(mutex_);
+  void EndUsage(QueryId query, const absl::StatusOr<std::vector<DeviceMemory>>& answer)
       GANGWAY_EXCLUDES(mutex_);
-  void EndProfile(uint64_t query, const absl::StatusOr<SessionProfile>& answer)
+  void EndProfile(QueryId query, const absl::StatusOr<SessionProfile>& answer)
       GANGWAY_EXCLUDES(mutex_);
   static SessionProfile ToProfile(const wire::TraceCollection& collection, int64_t offset_ns);
 
@@ -74,8 +74,8 @@ class Questions {
 
   Mutex mutex_;
   std::map<ExecutableHandle, CompileCallback> compiles_ GANGWAY_GUARDED_BY(mutex_);
-  std::map<uint64_t, StatusCallback> awaits_ GANGWAY_GUARDED_BY(mutex_);
-  std::optional<uint64_t> usage_ GANGWAY_GUARDED_BY(mutex_);  // the query under way
+  std::map<AwaitId, StatusCallback> awaits_ GANGWAY_GUARDED_BY(mutex_);
+  std::optional<QueryId> usage_ GANGWAY_GUARDED_BY(mutex_);  // the query under way
   std::vector<UsageCallback> usages_ GANGWAY_GUARDED_BY(mutex_);
   std::optional<Profiling> profiling_ GANGWAY_GUARDED_BY(mutex_);
 };

@@ -13,7 +13,8 @@ void Awaits::State::Note(uint32_t index, const wire::FailureRef& what) {
 
 void Awaits::OnAwait(SessionId session, const wire::AwaitOp& op, const SessionArrays& arrays,
                      Storages& storages) {
-  const auto await = awaits_.try_emplace({session, op.await()}).first;
+  const AwaitId id(op.await());
+  const auto await = awaits_.try_emplace({session, id}).first;
   State& state = await->second;
   absl::flat_hash_set<ArrayHandle> seen;
   uint32_t index = 0;
@@ -24,7 +25,7 @@ void Awaits::OnAwait(SessionId session, const wire::AwaitOp& op, const SessionAr
     const Array* array = arrays.Find(handle);
     if (array == nullptr) continue;
     for (const Run& run : array->runs) {  // a spoiled storage may still be pending
-      if (run.count != 0 && storages.Wait(run, {session, op.await(), index})) {
+      if (run.count != 0 && storages.Wait(run, {session, id, index})) {
         ++state.unsettled;
         ++index;
       }
@@ -44,7 +45,7 @@ void Awaits::OnSettled(const std::vector<Storages::Settled>& settled) {
 
 void Awaits::Finish(std::map<Key, State>::iterator await) {
   wire::SessionEvent event;
-  event.mutable_await_done()->set_await(await->first.second);
+  event.mutable_await_done()->set_await(await->first.second.number());
   if (await->second.failure)
     *event.mutable_await_done()->mutable_failure() = *await->second.failure;
   outbox_.ToClient(await->first.first, std::move(event));
@@ -52,7 +53,7 @@ void Awaits::Finish(std::map<Key, State>::iterator await) {
 }
 
 void Awaits::Close(SessionId session) {
-  const auto first = awaits_.lower_bound({session, 0});
+  const auto first = awaits_.lower_bound({session, AwaitId()});
   auto last = first;
   while (last != awaits_.end() && last->first.first == session) ++last;
   awaits_.erase(first, last);

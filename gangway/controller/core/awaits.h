@@ -32,7 +32,7 @@ class Awaits {
   void Close(SessionId session);
 
  private:
-  using Key = std::pair<SessionId, uint64_t>;
+  using Key = std::pair<SessionId, AwaitId>;
   struct State {
     uint32_t unsettled = 0;
     wire::FailureRef failure;    // the first of the known ones, in the order of the arrays

@@ -42,7 +42,7 @@ class Storages {
   // An await that waits for shards, and their index among all that it waits for.
   struct Waiter {
     SessionId session;
-    uint64_t await = 0;
+    AwaitId await;
     uint32_t index = 0;
   };
   // What an await has waited for is settled, well or with this failure.

@@ -97,21 +97,21 @@ TEST_F(StoragesTest, TheSchedulerDecidesAboutWhatIsPendingThere) {
 
 TEST_F(StoragesTest, AnAwaitHearsOfItsShardsOnceTheProducerHasEnded) {
   const controller::Run run = Have({0, 2}, Ordinal(5));
-  EXPECT_TRUE(storages_.Wait({run.storage, 0, 1}, {SessionId(1), 10, 0}));
-  EXPECT_TRUE(storages_.Wait({run.storage, 1, 1}, {SessionId(1), 11, 0}));
+  EXPECT_TRUE(storages_.Wait({run.storage, 0, 1}, {SessionId(1), AwaitId(10), 0}));
+  EXPECT_TRUE(storages_.Wait({run.storage, 1, 1}, {SessionId(1), AwaitId(11), 0}));
   Lose(1, "worker 1 is gone");
   EXPECT_EQ(storages_.ProducerOf(run.storage), Ordinal(5));
   const std::vector<Storages::Settled> settled = storages_.Settle(run.storage);
   ASSERT_EQ(settled.size(), 2u);
   EXPECT_EQ(settled[0].failure, nullptr);
   EXPECT_EQ(settled[1].failure->message(), "worker 1 is gone");
-  EXPECT_FALSE(storages_.Wait(run, {SessionId(1), 12, 0})) << "it is settled";
+  EXPECT_FALSE(storages_.Wait(run, {SessionId(1), AwaitId(12), 0})) << "it is settled";
   EXPECT_EQ(storages_.ProducerOf(run.storage), Ordinal());
 }
 
 TEST_F(StoragesTest, AnAwaitKeepsAStorageThatNoArrayHolds) {
   const controller::Run run = Have({0}, Ordinal(5));
-  EXPECT_TRUE(storages_.Wait(run, {SessionId(1), 10, 0}));
+  EXPECT_TRUE(storages_.Wait(run, {SessionId(1), AwaitId(10), 0}));
   storages_.LetGo(run);
   EXPECT_EQ(storages_.size(), 1u);
   EXPECT_EQ(storages_.Settle(run.storage).size(), 1u);
