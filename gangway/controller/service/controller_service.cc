@@ -452,13 +452,7 @@ void ControllerService::Step(Event event, uint64_t batch) {
 
 void ControllerService::Arm() {
   std::optional<Time> next = core_.next_deadline();
-  if (!next || (armed_ && *armed_ <= *next)) return;
-  armed_ = next;
-  loop_->PostAt(*next, [this, alive = alive_] {
-    if (!*alive) return;
-    armed_.reset();
-    Step(Tick{});
-  });
+  if (next) deadline_.SetBy(*next);
 }
 
 void ControllerService::Flush() {

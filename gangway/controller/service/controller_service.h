@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "gangway/base/clock.h"
+#include "gangway/base/earliest_timer.h"
 #include "gangway/base/executor.h"
 #include "gangway/base/heap.h"
 #include "gangway/base/latency_request.h"
@@ -138,7 +139,7 @@ class ControllerService {
   std::set<uint64_t> awaiting_ready_;  // tools that are answered once they are
   uint64_t next_key_ = 1;              // of the links of tools, schedulers and compilers
   std::function<void()> drained_;      // of DrainAll, until called
-  std::optional<Time> armed_;
+  EarliestTimer deadline_{loop_, [this] { Step(Tick{}); }};
   HeapTrimmer heap_{uint64_t{32} << 20, uint64_t{32} << 20};
   std::unique_ptr<Pulse> pulse_;
   std::shared_ptr<bool> alive_;

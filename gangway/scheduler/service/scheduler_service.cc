@@ -441,13 +441,7 @@ void SchedulerService::Step(Event event) {
 
 void SchedulerService::Arm() {
   std::optional<Time> next = island_->next_deadline();
-  if (!next || (armed_ && *armed_ <= *next)) return;
-  armed_ = next;
-  loop_->PostAt(*next, [this, alive = alive_] {
-    if (!*alive) return;
-    armed_.reset();
-    Step(Tick{});
-  });
+  if (next) deadline_.SetBy(*next);
 }
 
 void SchedulerService::Flush() {

@@ -24,6 +24,7 @@
 #include "absl/status/statusor.h"
 
 #include "gangway/base/clock.h"
+#include "gangway/base/earliest_timer.h"
 #include "gangway/base/executor.h"
 #include "gangway/base/latency_request.h"
 #include "gangway/base/pulse.h"
@@ -146,7 +147,7 @@ class SchedulerService final : public wire::IslandPort {
   std::vector<ExecutableId> unloaded_;  // in this round: a Load that is not sent yet may need them
   wire::ReportBatch reports_;           // of this round
   std::vector<wire::Frame> answers_;    // for a controller of this process
-  std::optional<Time> armed_;
+  EarliestTimer deadline_{loop_, [this] { Step(Tick{}); }};
   std::unique_ptr<Pulse> pulse_;
   bool beat_last_ = false;  // workers got heartbeats in the last pulse, and get none in the next
   std::shared_ptr<bool> alive_;  // false once destroyed; timers and flushes check it
