@@ -54,25 +54,27 @@ class Outcome {
     for (StatusCallback& then : waiting) then(status);
   }
 
-  // Calls `then` once, now or when the outcome is set.
+  // Calls `then` once, now or when the outcome is set. `then` may drop the last owner of the outcome.
   void Then(StatusCallback then, Wanted wanted = Wanted::kAtOnce) GANGWAY_EXCLUDES(mutex_) {
     std::optional<absl::Status> status;
+    Client* looked_in = nullptr;
     {
       MutexLock lock(mutex_);
       status = status_;
-      if (!status) waiting_.push_back(std::move(then));
+      if (!status) waiting_.push_back(std::exchange(then, nullptr));
+      if (!status && wanted == Wanted::kAtOnce && BeginsLook()) looked_in = client_;
     }
     if (status) return then(*status);
-    if (wanted == Wanted::kAtOnce) Look();
+    if (looked_in != nullptr) looked_in->BeginLook();
   }
 
   // Null: not yet.
   std::optional<absl::Status> Peek() GANGWAY_EXCLUDES(mutex_) {
     {
       MutexLock lock(mutex_);
-      if (status_ || looked_for_ != Looked::kNotYet) return status_;
+      if (status_ || !BeginsLook()) return status_;
     }
-    Look();
+    client_->BeginLook();
     return std::nullopt;
   }
 
@@ -105,13 +107,11 @@ class Outcome {
  private:
   enum class Looked { kNever, kNotYet, kYes };
 
-  void Look() GANGWAY_EXCLUDES(mutex_) {
-    {
-      MutexLock lock(mutex_);
-      if (status_ || looked_for_ != Looked::kNotYet) return;
-      looked_for_ = Looked::kYes;
-    }
-    client_->BeginLook();
+  // Of one that is not set. True: its client is to be told, without the lock.
+  bool BeginsLook() GANGWAY_REQUIRES(mutex_) {
+    if (looked_for_ != Looked::kNotYet) return false;
+    looked_for_ = Looked::kYes;
+    return true;
   }
 
   Client* const client_ = nullptr;

@@ -115,13 +115,15 @@ absl::Status EventOnReady(PJRT_Event_OnReady_Args& args) {
   GANGWAY_RETURN_IF_ERROR(Need(args.event, kEvent));
   GANGWAY_RETURN_IF_ERROR(Need(reinterpret_cast<const void*>(args.callback), "the callback"));
   const Flagged subscribing(is_subscribing, true);  // a callback that runs at once may wait
-  args.event->outcome->Then(
+  const std::shared_ptr<Outcome> outcome = args.event->outcome;  // a callback may destroy the event
+  const Outcome::Wanted wanted = args.event->subscription;
+  outcome->Then(
       [callback = args.callback, user_arg = args.user_arg](const absl::Status& status) {
         const Flagged in_callback(is_in_callback, is_in_callback || !is_subscribing);
         const Flagged not_subscribing(is_subscribing, false);
         callback(ToError(status), user_arg);
       },
-      args.event->subscription);
+      wanted);
   return absl::OkStatus();
 }
 
