@@ -31,7 +31,7 @@ class EndLooks {
 
   // True: with the next operation, the controller is to be told that ends may be told together.
   bool MayTellTogether() {
-    if (told_together_ || looks_ != 0 || unlooked_ends_ <= kUnlookedEndsMax) return false;
+    if (told_together_ || looks_ != 0 || unlooked_ends_ < kUnlookedEndsMax) return false;
     return told_together_ = true;
   }
 

@@ -6,7 +6,7 @@
 namespace gangway::client {
 namespace {
 
-constexpr uint64_t kMany = EndLooks::kUnlookedEndsMax + 1;
+constexpr uint64_t kMany = EndLooks::kUnlookedEndsMax;
 
 class EndLooksTest : public ::testing::Test {
  protected:

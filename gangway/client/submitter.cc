@@ -272,6 +272,11 @@ void Submitter::RunDeferred() {
 // --- Ends, and room ---
 
 void Submitter::OnProgress(const wire::Progress& progress) {
+  const uint64_t before = ended_.load(std::memory_order_relaxed);
+  if (options_.reports_ends && progress.ended() > before) {
+    MutexLock lock(mutex_);  // before the callbacks, which end looks
+    looks_.NoteEnds(progress.ended() - before);
+  }
   for (const wire::NodesEnded& nodes : progress.nodes()) {
     std::vector<StatusCallback> ended;
     {
@@ -281,12 +286,10 @@ void Submitter::OnProgress(const wire::Progress& progress) {
     const absl::Status status = wire::ToStatus(nodes.failure());
     for (StatusCallback& each : ended) each(status);
   }
-  const uint64_t before = ended_.load(std::memory_order_relaxed);
   if (progress.ended() <= before) return;
   ended_.store(progress.ended(), std::memory_order_relaxed);
   if (options_.reports_ends) {
     MutexLock lock(mutex_);  // so that no operation begins during this
-    looks_.NoteEnds(progress.ended() - before);
     options_.activity->SetBusy(pending() != 0);
   }
   TellRoom();

@@ -214,7 +214,11 @@ TEST_F(UploadsOfToldSessionTest, WhileMuchOfTheirRoomIsTakenTheEndsOfPutsAreLook
       if (op.has_tell_ends()) asked = op.tell_ends().when();
     return asked;
   };
-  while (last <= EndLooks::kUnlookedEndsMax) Put(ArrayHandle(++last), {0}, {"abcd"});
+  const auto put_many_small = [&] {
+    for (uint64_t i = 0; i < EndLooks::kUnlookedEndsMax; ++i)
+      Put(ArrayHandle(++last), {0}, {"abcd"});
+  };
+  put_many_small();
   end_all();
   const std::string bytes(16 << 10, 'x');
   const uint64_t half = wire::kPutSessionCostMax / 2 / (bytes.size() + wire::kPutShardCost);
@@ -222,6 +226,9 @@ TEST_F(UploadsOfToldSessionTest, WhileMuchOfTheirRoomIsTakenTheEndsOfPutsAreLook
   EXPECT_EQ(last_asked(), wire::ENDS_TOGETHER);
   Put(ArrayHandle(++last), {0}, {bytes});
   EXPECT_EQ(last_asked(), wire::ENDS_AT_ONCE);
+  end_all();
+  put_many_small();
+  EXPECT_EQ(last_asked(), wire::ENDS_AT_ONCE) << "those ends were looked for";
   end_all();
   Put(ArrayHandle(++last), {0}, {bytes});
   EXPECT_EQ(last_asked(), wire::ENDS_TOGETHER) << "the look has ended";
