@@ -34,7 +34,7 @@ void EventLoop::Post(std::function<void()> task) {
 }
 
 void EventLoop::PostSoon(std::function<void()> task, std::chrono::milliseconds within) {
-  {
+  if (Current() != this) {
     MutexLock lock(mutex_);
     const bool sleeps_in_poller = waiting_ && poller_ != nullptr && gate_ == nullptr;
     if (sleeps_in_poller && !stopping_) {

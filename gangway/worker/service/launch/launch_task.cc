@@ -22,8 +22,8 @@ namespace {
 // An execute may complete before its outputs are in their slots: a position ends after both.
 constexpr size_t kPartsPerPosition = 2;
 
-// Tasks on each device, behind a gang whose end is not told at once: as long as they take, the device needs no other
-// work, and whoever waits for the end has sent work since.
+// Tasks on each device, of any session, behind a gang whose end is not told at once: as long as they take, the device
+// needs no other work.
 constexpr size_t kBacklogMin = 4;
 
 }  // namespace
