@@ -33,19 +33,19 @@ void LateArgument::Fill(const std::shared_ptr<const TaskEnvironment>& environmen
   auto bytes = std::make_shared<std::vector<std::byte>>(bytes_);
   std::shared_ptr<device::Filler> filler = std::move(copy_.filler);
   const std::shared_ptr<device::Buffer> original = std::move(original_);
-  original->CopyToHost(
-      bytes->data(), bytes->size(),
-      CountOwed(environment->callbacks, [filler, bytes, environment](const absl::Status& copied) {
-        // Counted, like a callback: the program may run in Fill.
-        environment->callbacks->Add();
-        environment->spare_threads->Run([filler, bytes, copied, environment] {
-          const absl::Status filled = copied.ok()
-                                          ? filler->Fill(*bytes, [bytes](const absl::Status&) {})
-                                          : filler->Fail(copied);
-          filled.IgnoreError();  // a filler that is dropped fails its buffer
-          environment->callbacks->End();
-        });
-      }));
+  original->CopyToHost(bytes->data(), bytes->size(),
+                       CountOwed(environment->callbacks, [original, filler, bytes,
+                                                          environment](const absl::Status& copied) {
+                         // Counted, like a callback: the program may run in Fill.
+                         environment->callbacks->Add();
+                         environment->spare_threads->Run([filler, bytes, copied, environment] {
+                           const absl::Status filled =
+                               copied.ok() ? filler->Fill(*bytes, [bytes](const absl::Status&) {})
+                                           : filler->Fail(copied);
+                           filled.IgnoreError();  // a filler that is dropped fails its buffer
+                           environment->callbacks->End();
+                         });
+                       }));
 }
 
 }  // namespace gangway::worker
