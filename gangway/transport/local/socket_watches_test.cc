@@ -25,9 +25,9 @@ class Reports final : public IoThread::Watched {
   }
   Clock::time_point OnTick(Clock::time_point) override { return Clock::time_point::max(); }
 
-  bool AwaitReads(int count) GANGWAY_EXCLUDES(mutex_) {
+  bool AwaitReads(int count, milliseconds limit = milliseconds(20'000)) GANGWAY_EXCLUDES(mutex_) {
     MutexLock lock(mutex_);
-    return changed_.WaitFor(mutex_, milliseconds(20'000),
+    return changed_.WaitFor(mutex_, limit,
                             [this, count]() GANGWAY_NO_ANALYSIS { return reads_ >= count; });
   }
   bool AwaitRooms(int count) GANGWAY_EXCLUDES(mutex_) {
@@ -70,6 +70,7 @@ TEST_F(SocketWatchesTest, TheIoThreadReportsWhatArrivesOnceAndAgainWhenAsked) {
   ASSERT_EQ(watches_->Begin(link_), absl::OkStatus());
   Arrive();
   ASSERT_TRUE(link_->AwaitReads(1));
+  EXPECT_FALSE(link_->AwaitReads(2, milliseconds(50))) << "it was not asked for more";
   watches_->WatchReadsAgain();
   EXPECT_TRUE(link_->AwaitReads(2));
   EXPECT_FALSE(watches_->HasUnread()) << "of the loop";
@@ -106,6 +107,7 @@ TEST_F(SocketWatchesTest, OnceReadsHaveMovedTheLoopAloneReportsWhatArrives) {
   Arrive();
   loop->Poll(Clock::now());
   EXPECT_EQ(reader->reads(), 2);
+  EXPECT_EQ(link_->reads(), 0);
 }
 
 }  // namespace

@@ -5,6 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <memory>
+#include <thread>
+#include <vector>
 
 #include "gangway/base/thread.h"
 #include "gangway/collective/execution/member_test_util.h"
@@ -35,6 +38,7 @@ class GangCollectivesTest : public testing::Test {
       parts.devices.push_back(std::make_shared<collective::LocalDevice>(
           arena, 0, device, std::make_shared<collective::Couriers>()));
     }
+    devices_ = parts.devices;
     gang_.emplace(std::move(parts), *executable_,
                   GangCollectives::Gang{
                       .ordinal = Ordinal(7), .launch_id = 7, .wait_limit = collective::kWaitMax});
@@ -57,6 +61,7 @@ class GangCollectivesTest : public testing::Test {
     return call(0, {&from, 1}, {&to, 1});
   }
 
+  std::vector<std::shared_ptr<collective::LocalDevice>> devices_;
   std::optional<ExecutableSlot> executable_;
   std::optional<GangCollectives> gang_;
 };
@@ -81,9 +86,14 @@ TEST_F(GangCollectivesTest, MembersMeetInOneLaunchAndEndWell) {
 TEST_F(GangCollectivesTest, AnAbortEndsTheWaitOfAMemberAndIsTheReasonOfAllEnds_ER2) {
   const auto call = Join(0);
   ASSERT_TRUE(call.ok()) << call.status();
-  Thread aborts("aborts", [this] { gang_->Abort(absl::DataLossError("a member is gone")); });
-  float result = 0;
-  EXPECT_FALSE(Reduce(*call, 1, result).ok()) << "the other member never comes";
+  Thread aborts("aborts", [this] {
+    while (!devices_[0]->waiting()) std::this_thread::yield();
+    gang_->Abort(absl::DataLossError("a member is gone"));
+  });
+  float result = 0;  // the other member never comes
+  const absl::Status reduced = Reduce(*call, 1, result);
+  EXPECT_EQ(reduced.code(), absl::StatusCode::kDataLoss) << reduced;
+  EXPECT_EQ(reduced.message(), "a member is gone");
   aborts.Join();
   EXPECT_EQ(gang_->EndOf(absl::InternalError("a handler failed")),
             absl::DataLossError("a member is gone"));
