@@ -61,7 +61,7 @@ class ClientTest : public ::testing::Test {
                 },
             .on_done = [&done](absl::Status status) { done.Set(status); }};
   }
-  uint64_t FetchId(size_t op) { return cluster_.controller().Ops(op + 1).at(op).fetch().fetch(); }
+  uint64_t FetchOf(size_t op) { return cluster_.controller().Ops(op + 1).at(op).fetch().fetch(); }
 
   ScriptedCluster cluster_;
   std::unique_ptr<Client> client_;  // ends before the cluster
@@ -469,7 +469,7 @@ TEST_F(ClientTest, FetchIsPutTogetherFromTwoWorkers) {
   std::map<size_t, std::string> bytes;
   Arrival<absl::Status> done;
   client_->Fetch(1_array, {1, 0, 1}, Into(bytes, done));
-  const uint64_t fetch = FetchId(1);
+  const uint64_t fetch = FetchOf(1);
   ASSERT_TRUE(cluster_.worker(0).WaitHellos(1) && cluster_.worker(1).WaitHellos(1));
   cluster_.worker(1).Send(Chunk(fetch, 0, 0, "abc", false));
   cluster_.worker(1).Send(Chunk(fetch, 2, 0, "again", true));
@@ -535,20 +535,20 @@ TEST_F(ClientTest, FetchEndsWithTheFirstFailure) {
   client_->Fetch(4_array, {}, Into(bytes, nothing));
   client_->Fetch(5_array, {0}, Into(bytes, untold));
   ASSERT_TRUE(cluster_.worker(0).WaitHellos(1));
-  wire::Frame frame = Chunk(FetchId(0), 0, 0, "", true);
+  wire::Frame frame = Chunk(FetchOf(0), 0, 0, "", true);
   *frame.mutable_bulk()->mutable_failed() = WorkerFailure();
   cluster_.worker(0).Send(frame);
   EXPECT_EQ(wire::ToFailure(spoiled.Get()).worker(), "island1/worker0");
   wire::SessionEvent event;
-  event.mutable_fetch_failed()->set_fetch(FetchId(1));
+  event.mutable_fetch_failed()->set_fetch(FetchOf(1));
   *event.mutable_fetch_failed()->mutable_failure() =
       wire::MakeFailure(absl::StatusCode::kInvalidArgument, "unknown");
   cluster_.controller().SendEvent(event);
   EXPECT_EQ(refused.Get().code(), absl::StatusCode::kInvalidArgument);
-  cluster_.worker(0).Send(Chunk(FetchId(2), 0, 5, "late", true));
+  cluster_.worker(0).Send(Chunk(FetchOf(2), 0, 5, "late", true));
   EXPECT_EQ(gap.Get().code(), absl::StatusCode::kInternal);
   EXPECT_TRUE(nothing.Get().ok());
-  frame.mutable_bulk()->mutable_name()->set_fetch(FetchId(3));
+  frame.mutable_bulk()->mutable_name()->set_fetch(FetchOf(3));
   frame.mutable_bulk()->mutable_failed()->Clear();
   cluster_.worker(0).Send(frame);
   EXPECT_EQ(untold.Get().code(), absl::StatusCode::kInternal) << "it failed without a reason";
@@ -680,8 +680,8 @@ TEST_F(ClientTest, ER2_LostDataStreamEndsOnlyTheFetchesOfItsWorkerAndIsOpenedAga
   client_->Fetch(1_array, {0}, Into(bytes, on_lost_worker));
   client_->Fetch(2_array, {0}, Into(bytes, on_other));
   client_->Fetch(3_array, {0, 1}, Into(bytes, on_both));
-  const uint64_t other = FetchId(4);
-  FetchId(5);
+  const uint64_t other = FetchOf(4);
+  FetchOf(5);
   ASSERT_TRUE(cluster_.worker(0).WaitHellos(1) && cluster_.worker(1).WaitHellos(1));
   cluster_.worker(1).Cut();
   EXPECT_EQ(on_lost_worker.Get().code(), absl::StatusCode::kDataLoss);

@@ -34,7 +34,7 @@ class SharedDataTest : public ::testing::Test {
 
   ScriptedRole& worker() { return cluster_.worker(0); }
   // Of the operations after the first one.
-  uint64_t FetchId(size_t op) {
+  uint64_t FetchOf(size_t op) {
     return cluster_.controller().Ops(op + 2).at(op + 1).fetch().fetch();
   }
 
@@ -121,7 +121,7 @@ TEST_F(SharedDataTest, AFetchedShardIsReadInPlaceAndGivenBackByItsLastReader) {
                       },
                   .on_done = [&](absl::Status status) { done.Set(status); }});
   auto block = MakeBlock('x');
-  worker().Send(Lend(FetchId(0), *block));
+  worker().Send(Lend(FetchOf(0), *block));
   ASSERT_TRUE(done.Get().ok());
   std::shared_ptr<const char> bytes = placed.Get();
   EXPECT_EQ(std::string(bytes.get(), kBytes), std::string(kBytes, 'x'));
@@ -130,7 +130,7 @@ TEST_F(SharedDataTest, AFetchedShardIsReadInPlaceAndGivenBackByItsLastReader) {
   placed.Clear();
   std::thread([&] { bytes.reset(); }).join();
   const wire::Bulk word = Words(1).at(0);
-  EXPECT_EQ(word.name().fetch(), FetchId(0));
+  EXPECT_EQ(word.name().fetch(), FetchOf(0));
   EXPECT_TRUE(word.has_received());
 }
 
@@ -141,7 +141,7 @@ TEST_F(SharedDataTest, WhoTakesNoPlacesGetsTheBytes) {
                  {.on_data = [&](size_t, uint64_t, std::string_view data) { bytes = data; },
                   .on_done = [&](absl::Status status) { done.Set(status); }});
   auto block = MakeBlock('y');
-  worker().Send(Lend(FetchId(0), *block));
+  worker().Send(Lend(FetchOf(0), *block));
   ASSERT_TRUE(done.Get().ok());
   EXPECT_EQ(bytes, std::string(kBytes, 'y'));
   EXPECT_TRUE(Words(1).at(0).has_received());
@@ -153,7 +153,7 @@ TEST_F(SharedDataTest, APlaceThatIsNotKnownIsSentInstead) {
   client_->Fetch(1_array, {0},
                  {.on_data = [&](size_t, uint64_t, std::string_view data) { bytes = data; },
                   .on_done = [&](absl::Status status) { done.Set(status); }});
-  const uint64_t fetch = FetchId(0);
+  const uint64_t fetch = FetchOf(0);
   handed_ = true;  // so MakeBlock does not send the segment
   auto block = MakeBlock('z');
   worker().Send(Lend(fetch, *block));
@@ -177,7 +177,7 @@ TEST_F(SharedDataTest, BytesOutliveTheClientAndItsWorker) {
                                   size_t) { placed.Set(std::move(bytes)); },
                   .on_done = [&](absl::Status status) { done.Set(status); }});
   auto block = MakeBlock('w');
-  worker().Send(Lend(FetchId(0), *block));
+  worker().Send(Lend(FetchOf(0), *block));
   ASSERT_TRUE(done.Get().ok());
   std::shared_ptr<const char> bytes = placed.Get();
   placed.Clear();

@@ -27,8 +27,8 @@
 
 namespace gangway {
 
-// Numbers that name things of a session, as types that do not mix: ArrayHandle(7) is the array of number 7. None is
-// used twice in a session; 0: none.
+// Numbers that name things of a session, as types that do not mix: ArrayHandle(7) is the array of number 7, and
+// static_cast<uint64_t>(array) its number. No number names two things of a session; ArrayHandle() names none.
 enum class ArrayHandle : uint64_t;
 enum class ExecutableHandle : uint64_t;
 enum class UploadId : uint64_t;  // the bytes of an array, for Push
