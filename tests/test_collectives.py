@@ -272,9 +272,12 @@ def test_an_upload_that_a_collective_reads_moves_to_the_heap(new_cluster: NewClu
 BURST = """
 row = NamedSharding(Mesh(devices, ("x",)), P("x"))
 part = lambda v: jax.lax.psum(v, "x") * 0.5
-step = jax.jit(jax.shard_map(part, mesh=row.mesh, in_specs=P("x"), out_specs=P("x"), check_vma=False))
+over = lambda f: jax.jit(jax.shard_map(f, mesh=row.mesh, in_specs=P("x"), out_specs=P("x"), check_vma=False))
+step = over(part)
+# So long that all calls of a burst are behind it.
+slow = over(lambda v: jax.lax.fori_loop(0, 300_000, lambda i, w: w + (i < 0), v))
 def burst(calls):
-    v = jax.device_put(np.ones(2, np.float32), row)
+    v = slow(jax.device_put(np.ones(2, np.float32), row))
     for _ in range(calls):
         v = step(v)
     return float(v.sum())
@@ -301,7 +304,7 @@ def test_gangs_with_work_behind_them_do_not_wake_their_workers_one_by_one(
         before = [writes_of(worker["pid"]) for worker in workers]
         assert client.do(f"result = burst({CALLS})") == 2.0
         for worker, written in zip(workers, before, strict=True):
-            assert writes_of(worker["pid"]) - written < CALLS / 2, worker["name"]
+            assert writes_of(worker["pid"]) - written < CALLS / 4, worker["name"]
 
 
 def one_fault(running: Cluster, client: Console, rng: random.Random, round_: int) -> None:

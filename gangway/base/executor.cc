@@ -33,33 +33,23 @@ void EventLoop::Post(std::function<void()> task) {
   if (wake) Wake(poller);
 }
 
-void EventLoop::PostSoon(std::function<void()> task, std::chrono::milliseconds within) {
-  if (Current() != this) {
-    MutexLock lock(mutex_);
-    const bool sleeps_in_poller = waiting_ && poller_ != nullptr && gate_ == nullptr;
-    if (sleeps_in_poller && !stopping_) {
-      queue_.push_back(std::move(task));
-      const Clock::time_point at = Clock::now() + within;
-      if (at < soon_) poller_->WakeAt(soon_ = at);
-      return;
-    }
-  }
-  Post(std::move(task));
-}
-
 uint64_t EventLoop::PostAt(Clock::time_point when, std::function<void()> task) {
   uint64_t id;
-  bool wake;
-  Poller* poller;
+  bool wake = false;
   {
     MutexLock lock(mutex_);
     id = next_timer_++;
+    const bool is_first = timers_.empty() || when < timers_.begin()->first.first;
     timers_.emplace(std::make_pair(when, id), std::move(task));
-    if (gate_ != nullptr) SetAlarmLocked();
-    wake = gate_ == nullptr && std::exchange(waiting_, false);
-    poller = poller_.get();
+    if (gate_ != nullptr) {
+      SetAlarmLocked();
+    } else if (is_first && waiting_ && poller_ != nullptr) {
+      poller_->WakeAt(when);
+    } else if (is_first) {
+      wake = std::exchange(waiting_, false);
+    }
   }
-  if (wake) Wake(poller);
+  if (wake) wake_.NotifyOne();
   return id;
 }
 
@@ -157,7 +147,6 @@ void EventLoop::RunRound() {
   {
     MutexLock lock(mutex_);
     posted_.swap(queue_);
-    soon_ = Clock::time_point::max();
     auto now = Clock::now();
     while (!timers_.empty() && timers_.begin()->first.first <= now) {
       posted_.push_back(std::move(timers_.begin()->second));

@@ -45,14 +45,8 @@ class EventLoop final : public Executor {
 
   void Post(std::function<void()> task) override;
 
-  // As Post, but a loop that sleeps is not woken for it at once: it runs with what wakes the loop next, at the latest
-  // `within` from now, so that several such tasks cost one wake. Where the loop has no poller, or other threads may
-  // lead it, it is woken at once.
-  static constexpr std::chrono::milliseconds kSoon{1};
-  void PostSoon(std::function<void()> task, std::chrono::milliseconds within = kSoon)
-      GANGWAY_EXCLUDES(mutex_);
-
-  // Runs `task` on the loop at `when`; returns an id for Cancel (only from the loop's own thread).
+  // Runs `task` on the loop at `when`; returns an id for Cancel (only from the loop's own thread). A loop that sleeps
+  // in its poller is not woken before that.
   uint64_t PostAt(Clock::time_point when, std::function<void()> task);
   void Cancel(uint64_t timer);
 
@@ -125,8 +119,6 @@ class EventLoop final : public Executor {
       GANGWAY_GUARDED_BY(mutex_);
   uint64_t next_timer_ GANGWAY_GUARDED_BY(mutex_) = 1;
   bool stopping_ GANGWAY_GUARDED_BY(mutex_) = false;
-  // When the poller will wake for what PostSoon has queued.
-  Clock::time_point soon_ GANGWAY_GUARDED_BY(mutex_) = Clock::time_point::max();
   bool waiting_ GANGWAY_GUARDED_BY(mutex_) = false;  // the thread whose turn it is sleeps
 
   std::unique_ptr<PollerGate> gate_

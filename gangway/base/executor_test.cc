@@ -2,10 +2,17 @@
 #include "gangway/base/executor.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <fstream>
 #include <future>
+#include <iterator>
 #include <string>
+#include <string_view>
+#include <thread>
 #include <vector>
+
+#include "absl/strings/str_cat.h"
 
 #include "gangway/base/clock.h"
 #include "gangway/base/serving_thread.h"
@@ -53,7 +60,7 @@ TEST(EventLoopTest, TimersFireInOrderOfTimeAndCanBeCancelled) {
   EXPECT_EQ(seen, (std::vector<int>{1, 3}));
 }
 
-TEST(EventLoopTest, WhatIsPostedForSoonRunsThoughNothingElseWakesTheLoop) {
+TEST(EventLoopTest, ATimerWakesTheLoopThoughNothingElseDoes) {
   for (const bool has_poller : {false, true}) {
     EventLoop loop("test");
     if (has_poller) {
@@ -61,67 +68,69 @@ TEST(EventLoopTest, WhatIsPostedForSoonRunsThoughNothingElseWakesTheLoop) {
     }
     for (int i = 0; i < 20; ++i) {
       std::promise<void> done;
-      loop.PostSoon([&done] { done.set_value(); });
+      loop.PostAt(Clock::now() + milliseconds(1), [&done] { done.set_value(); });
       ASSERT_EQ(done.get_future().wait_for(milliseconds(5000)), std::future_status::ready);
     }
   }
 }
 
-// Whether a task that is posted for soon is left in the queue of the loop, which is about to sleep, or sleeps.
-bool IsLeft(EventLoop& loop) {
-  std::promise<void> soon, posted;
-  std::future<void> has_run = soon.get_future();
-  loop.PostSoon([&] { soon.set_value(); }, milliseconds(3'600'000));
-  const bool is_left = has_run.wait_for(milliseconds(300)) == std::future_status::timeout;
-  loop.Post([&] {
-    EXPECT_EQ(has_run.wait_for(milliseconds(0)), std::future_status::ready) << "out of order";
-    posted.set_value();
-  });
-  posted.get_future().wait();
-  return is_left;
-}
-
-TEST(EventLoopTest, WhatIsPostedForSoonWakesNoLoopThatSleeps) {
-  EventLoop loop("test");
-  ASSERT_TRUE(loop.poller().ok());
-  bool is_left = false;
-  for (int i = 0; i < 10 && !is_left; ++i) is_left = IsLeft(loop);
-  EXPECT_TRUE(is_left);
-}
-
-TEST(EventLoopTest, TheEarliestOfWhatIsPostedForSoonSaysWhenTheLoopWakes) {
-  EventLoop loop("test");
-  ASSERT_TRUE(loop.poller().ok());
-  for (int i = 0; i < 20; ++i) {
-    std::promise<void> late;
-    loop.PostSoon([&late] { late.set_value(); }, milliseconds(3'600'000));
-    loop.PostSoon([] {});
-    ASSERT_EQ(late.get_future().wait_for(milliseconds(5000)), std::future_status::ready);
+TEST(EventLoopTest, TheEarliestOfTheTimersSaysWhenTheLoopWakes) {
+  for (const bool has_poller : {false, true}) {
+    EventLoop loop("test");
+    if (has_poller) {
+      ASSERT_TRUE(loop.poller().ok());
+    }
+    for (int i = 0; i < 20; ++i) {
+      std::promise<void> done;
+      loop.PostAt(Clock::now() + std::chrono::hours(1), [] {});
+      loop.PostAt(Clock::now() + milliseconds(1), [&done] { done.set_value(); });
+      loop.PostAt(Clock::now() + std::chrono::hours(2), [] {});
+      ASSERT_EQ(done.get_future().wait_for(milliseconds(5000)), std::future_status::ready);
+    }
   }
 }
 
-TEST(EventLoopTest, TasksPostedForSoonKeepTheOrderOfThePosts) {
-  EventLoop loop("test");
-  ASSERT_TRUE(loop.poller().ok());
-  std::vector<int> seen;
-  std::promise<void> done;
-  for (int i = 0; i < 1000; ++i) {
-    const auto task = [&seen, i] { seen.push_back(i); };
-    i % 3 == 0 ? loop.Post(task) : loop.PostSoon(task);
-  }
-  loop.PostSoon([&done] { done.set_value(); });
-  ASSERT_EQ(done.get_future().wait_for(milliseconds(5000)), std::future_status::ready);
-  ASSERT_EQ(seen.size(), 1000u);
-  for (int i = 0; i < 1000; ++i) EXPECT_EQ(seen[i], i);
-}
+// A thread of this process, as the kernel sees it.
+class SeenThread {
+ public:
+  explicit SeenThread(pid_t id) : directory_(absl::StrCat("/proc/self/task/", id, "/")) {}
 
-TEST(EventLoopTest, StopRunsWhatWasPostedForSoon) {
-  bool has_run = false;
+  void AwaitSleep() const {
+    for (int i = 0; i < 5000 && !Contains("State:\tS"); ++i)
+      std::this_thread::sleep_for(milliseconds(1));
+  }
+  int sleeps() const {
+    constexpr std::string_view kName = "\nvoluntary_ctxt_switches:\t";
+    const std::string status = Status();
+    const size_t at = status.find(kName);
+    EXPECT_NE(at, std::string::npos) << status;
+    return std::stoi(status.substr(at + kName.size()));
+  }
+
+ private:
+  std::string Status() const {
+    std::ifstream file(directory_ + "status");
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+  bool Contains(std::string_view text) const { return Status().find(text) != std::string::npos; }
+
+  const std::string directory_;
+};
+
+TEST(EventLoopTest, ToSetATimerWakesNoLoopThatSleepsInItsPoller) {
   EventLoop loop("test");
   ASSERT_TRUE(loop.poller().ok());
-  loop.PostSoon([&has_run] { has_run = true; });
-  loop.Stop();
-  EXPECT_TRUE(has_run);
+  std::promise<pid_t> id;
+  loop.Post([&id] { id.set_value(gettid()); });
+  const SeenThread thread(id.get_future().get());
+  constexpr int kTimers = 100;
+  thread.AwaitSleep();
+  const int before = thread.sleeps();
+  for (int i = 0; i < kTimers; ++i) {  // each is the earliest
+    loop.PostAt(Clock::now() + std::chrono::hours(2 * kTimers - i), [] {});
+    thread.AwaitSleep();
+  }
+  EXPECT_LT(thread.sleeps() - before, kTimers / 2);
 }
 
 TEST(EventLoopTest, RoundEndRunsAfterTheTasks) {

@@ -167,12 +167,12 @@ void WorkerService::OpenDevices(const wire::OpenDevices& open) {
   environment->identity = options_.identity;
   environment->devices = devices_;
   environment->device_ids = {open.devices().begin(), open.devices().end()};
-  auto late = std::make_shared<LateEnds>();
+  auto late = std::make_shared<LateEnds>(loop_.get());
   environment->ended = [this, loop = loop_, late = std::move(late)](NodeEnded event, bool hurries) {
     if (loop->IsLoopThread() && stepping_) return ended_in_step_.push_back(std::move(event));
-    const bool wakes = late->Wakes(event.ordinal, hurries);
-    auto step = [this, event = std::move(event)]() mutable { Step(std::move(event)); };
-    wakes ? loop->Post(std::move(step)) : loop->PostSoon(std::move(step));
+    const Ordinal ordinal = event.ordinal;
+    late->Add(ordinal, hurries,
+              [this, event = std::move(event)]() mutable { Step(std::move(event)); });
   };
   environment->member_failed = [this, loop = loop_](MemberFailed event) {
     loop->Post([this, event = std::move(event)]() mutable { Step(std::move(event)); });
