@@ -307,6 +307,41 @@ def test_gangs_with_work_behind_them_do_not_wake_their_workers_one_by_one(
             assert writes_of(worker["pid"]) - written < CALLS / 4, worker["name"]
 
 
+AWAITED = """
+def awaited(calls):
+    v = jax.device_put(np.ones(2, np.float32), row)
+    for _ in range(calls):
+        v = step(v)  # the old one is dropped now, and freed at the end of the call
+        v.block_until_ready()
+    return float(v.sum())
+result = awaited(10)
+"""
+
+
+def sleeps_of_loop(pid: int) -> int:
+    """How often the loop of a worker has gone to sleep."""
+    for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
+        if (task / "comm").read_text(encoding="utf-8").strip() == "worker":
+            status = (task / "status").read_text(encoding="utf-8")
+            return int(status.split("\nvoluntary_ctxt_switches:")[1].split()[0])
+    raise AssertionError(f"process {pid} has no loop")
+
+
+def test_what_a_gang_frees_wakes_no_worker(new_cluster: NewCluster) -> None:
+    """A worker's loop wakes for the call and for its end; what is freed then comes with the next call."""
+    running = new_cluster(1, 2, 1).start()
+    setup = SETUP.replace("devices.reshape(2, 4)", "devices.reshape(2, 1)")
+    with Console(running, door="pjrt") as client:
+        client.do(f"exec({setup!r}, globals())")
+        assert client.do(f"exec({BURST!r}, globals())", timeout_s=60) == 2.0
+        assert client.do(f"exec({AWAITED!r}, globals())", timeout_s=60) == 2.0
+        workers = running.workers()
+        before = [sleeps_of_loop(worker["pid"]) for worker in workers]
+        assert client.do(f"result = awaited({CALLS})") == 2.0
+        for worker, slept in zip(workers, before, strict=True):
+            assert sleeps_of_loop(worker["pid"]) - slept < 2.4 * CALLS, worker["name"]
+
+
 def one_fault(running: Cluster, client: Console, rng: random.Random, round_: int) -> None:
     stops = rng.random() < 0.2
     client.do(f"v = run({rng.choice([1, 5, 100])}); w = large(wide())")

@@ -18,6 +18,10 @@ namespace {
 
 constexpr std::chrono::seconds kReplacedMax{
     2};  // until the next process of a worker has registered
+// How long, and how many, messages wait that only free storages. What the ledger counts as free is free for whatever is
+// sent behind them.
+constexpr std::chrono::milliseconds kFreeWithin{10};
+constexpr size_t kFreesHeldMax = 64;
 
 // Records a step's decisions in the flight recorder.
 void Record(const Actions& actions, uint32_t island, Time now) {
@@ -412,10 +416,24 @@ void SchedulerService::Beat(const WorkerLink& worker) {
   (void)worker.sender->SendNow(std::move(frame));  // Flush closes a link that accepts nothing
 }
 
-void SchedulerService::Queue(uint32_t worker, const transport::FramePartRef& item) {
-  auto& items = workers_[worker].items;
-  if (items.empty()) to_flush_.push_back(worker);
-  items.push_back(item);
+// A gang that has ended frees what it has consumed just when its end goes to whoever waits for it: to wake the workers
+// for that takes the cores that the next call needs.
+void SchedulerService::Queue(uint32_t index, const transport::FramePartRef& item, bool frees_only) {
+  WorkerLink& worker = workers_[index];
+  if (worker.items.empty()) worker.has_frees_only = true;
+  const bool goes_now = !frees_only || worker.items.size() + 1 >= kFreesHeldMax;
+  if (goes_now && std::exchange(worker.has_frees_only, false)) to_flush_.push_back(index);
+  worker.items.push_back(item);
+  if (!worker.has_frees_only || std::exchange(worker.frees_later, true)) return;
+  free_later_.push_back(index);
+  frees_due_.SetBy(Clock::now() + kFreeWithin);
+}
+
+void SchedulerService::FlushFrees() {
+  for (const uint32_t index : std::exchange(free_later_, {})) {
+    workers_[index].frees_later = false;
+    if (std::exchange(workers_[index].has_frees_only, false)) to_flush_.push_back(index);
+  }
 }
 
 void SchedulerService::Step(Event event) {
@@ -426,10 +444,11 @@ void SchedulerService::Step(Event event) {
   if (island_->node_count() != 0) LoopWork::Note();
   Record(actions, options_.island, now);
   for (auto& [workers, item] : actions.to_workers) {
+    const bool frees_only = item.has_free();
     wire::Frame frame;
     *frame.mutable_island_batch()->add_items() = std::move(item);
     const auto part = std::make_shared<const transport::FramePart>(std::move(frame));
-    for (const uint32_t worker : workers) Queue(worker, part);
+    for (const uint32_t worker : workers) Queue(worker, part, frees_only);
   }
   for (const std::string& notice : actions.notices)
     Say(absl::StrCat("island", options_.island, ": ", notice));

@@ -89,7 +89,9 @@ class SchedulerService final : public wire::IslandPort {
     uint64_t process_id = 0;
     std::string host;
     Clock::time_point heard;
-    std::vector<transport::FramePartRef> items;  // of this round; workers share them
+    std::vector<transport::FramePartRef> items;  // that are not sent yet; workers share them
+    bool has_frees_only = false;                 // the items
+    bool frees_later = false;                    // it is in free_later_
     bool told = false;                           // its last heartbeat named devices
     // A second claimant of the place; it waits for proof that the incumbent is alive or dead.
     std::shared_ptr<transport::Link> newcomer;
@@ -105,8 +107,9 @@ class SchedulerService final : public wire::IslandPort {
   void Arm();
   void OnPulse(Clock::time_point now, Clock::duration stood_still);
   void Beat(const WorkerLink& worker);
-  // The worker is sent it at the end of the round.
-  void Queue(uint32_t worker, const transport::FramePartRef& item);
+  // The worker is sent it at the end of the round; what only frees storages, with what is sent to it next.
+  void Queue(uint32_t worker, const transport::FramePartRef& item, bool frees_only);
+  void FlushFrees();
   absl::Status Register(uint32_t worker, const std::shared_ptr<transport::Link>& link,
                         const wire::Hello& hello);
   void AdmitNewcomer(uint32_t worker);
@@ -139,7 +142,8 @@ class SchedulerService final : public wire::IslandPort {
   std::unique_ptr<Island> island_;
   LatencyHold latency_{&LatencyRequest::OfProcess()};
   std::vector<WorkerLink> workers_;
-  std::vector<uint32_t> to_flush_;              // workers with items of this round
+  std::vector<uint32_t> to_flush_;    // workers with items that go in this round
+  std::vector<uint32_t> free_later_;  // workers that had, or have, items that only free storages
   std::vector<transport::FramePartRef> sent_;   // of Flush, whose memory is kept
   std::unique_ptr<ControllerLink> controller_;  // null: in the controller's process
   // Of each loaded executable. Kept apart from the core, so that what waits for a worker shares them.
@@ -148,6 +152,7 @@ class SchedulerService final : public wire::IslandPort {
   wire::ReportBatch reports_;           // of this round
   std::vector<wire::Frame> answers_;    // for a controller of this process
   EarliestTimer deadline_{loop_, [this] { Step(Tick{}); }};
+  EarliestTimer frees_due_{loop_, [this] { FlushFrees(); }};
   std::unique_ptr<Pulse> pulse_;
   bool beat_last_ = false;  // workers got heartbeats in the last pulse, and get none in the next
   std::shared_ptr<bool> alive_;  // false once destroyed; timers and flushes check it
