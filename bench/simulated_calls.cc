@@ -26,8 +26,8 @@ namespace {
 using gangway::ArrayHandle;
 using gangway::Client;
 using gangway::ExecutableHandle;
+using gangway::OperationId;
 using gangway::Status;
-using gangway::UploadId;
 using gangway::bench::Answer;
 
 constexpr int kAwaited = 16;  // calls from one wait for a result to the next
@@ -74,10 +74,10 @@ class Caller {
   ArrayHandle Put(const std::vector<uint32_t>& devices) {
     static const std::string word(4, 'x');
     const ArrayHandle array = client_.NewArrayHandle();
-    const UploadId upload = client_.Upload(array, {.element_type = gangway::bench::kF32,
-                                                   .shard_dims = {1},
-                                                   .devices = devices,
-                                                   .shard_bytes = word.size()});
+    const OperationId upload = client_.Upload(array, {.element_type = gangway::bench::kF32,
+                                                      .shard_dims = {1},
+                                                      .devices = devices,
+                                                      .shard_bytes = word.size()});
     for (uint32_t shard = 0; shard < devices.size(); ++shard)
       client_.Push(upload, shard, word, [] {});
     return array;

@@ -77,15 +77,19 @@ using AwaitId = Id<struct AwaitTag>;
 // A question about the cluster, which belongs to no operation.
 using QueryId = Id<struct QueryTag>;
 
-// These are part of the client library's public header, which includes nothing of this and declares them as well: that
-// is possible with an enum. UploadId names the bytes of an array; the others, what their name says.
+// The bytes of an array that is uploaded. It is the number of the operation that declares the array.
 enum class UploadId : uint64_t;
+
+// These are part of the client library's public header, which includes nothing of this and declares them as well: that
+// is possible with an enum. Each names what its name says; an operation's number is that of the last of its nodes, as
+// the client counts them.
+enum class OperationId : uint64_t;
 enum class ArrayHandle : uint64_t;
 enum class ExecutableHandle : uint64_t;
 
 template <typename T>
-concept PublicId =
-    std::same_as<T, UploadId> || std::same_as<T, ArrayHandle> || std::same_as<T, ExecutableHandle>;
+concept PublicId = std::same_as<T, UploadId> || std::same_as<T, OperationId> ||
+                   std::same_as<T, ArrayHandle> || std::same_as<T, ExecutableHandle>;
 
 template <PublicId T>
 constexpr uint64_t NumberOf(T id) {

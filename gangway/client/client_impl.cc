@@ -52,6 +52,15 @@ absl::Status CheckVersion(const wire::HelloReply& reply, const std::string& addr
       wire::kProtocolVersion, "): install the same version on both."));
 }
 
+// An upload has the number of its operation.
+UploadId UploadOf(OperationId operation) { return UploadId(NumberOf(operation)); }
+
+// In a forked child.
+OperationId RefuseElsewhere(const StatusCallback& ended) {
+  if (ended) ended(Origin::Elsewhere());
+  return OperationId();
+}
+
 absl::Status SessionLost(const std::string& address, const absl::Status& why) {
   return wire::ToStatus(
       wire::MakeFailure(absl::StatusCode::kUnavailable,
@@ -289,53 +298,54 @@ void ClientImpl::DropExecutables(std::span<const ExecutableHandle> executables) 
   handles_.DropExecutables(executables);
 }
 
-void ClientImpl::Put(ArrayHandle array, const ArraySpec& spec,
-                     std::span<const std::string_view> shards, StatusCallback ended) {
+OperationId ClientImpl::Put(ArrayHandle array, const ArraySpec& spec,
+                            std::span<const std::string_view> shards, StatusCallback ended) {
   if (origin_.is_elsewhere()) [[unlikely]]
-    return ended ? ended(Origin::Elsewhere()) : void();
-  uploads_.Put(array, spec, shards, std::move(ended));
+    return RefuseElsewhere(ended);
+  return uploads_.Put(array, spec, shards, std::move(ended));
 }
 
-UploadId ClientImpl::Upload(ArrayHandle array, const ArraySpec& spec, StatusCallback ended) {
+OperationId ClientImpl::Upload(ArrayHandle array, const ArraySpec& spec, StatusCallback ended) {
   if (origin_.is_elsewhere()) [[unlikely]]
-    return ended ? (ended(Origin::Elsewhere()), UploadId()) : UploadId();
-  return uploads_.Begin(array, spec, std::move(ended));
+    return RefuseElsewhere(ended);
+  return OperationId(NumberOf(uploads_.Begin(array, spec, std::move(ended))));
 }
 
-void ClientImpl::Push(UploadId upload, uint32_t shard, std::string_view data,
+void ClientImpl::Push(OperationId upload, uint32_t shard, std::string_view data,
                       std::function<void()> released) {
   if (origin_.is_elsewhere()) [[unlikely]]
     return released ? released() : void();
-  uploads_.Push(upload, shard, data, std::move(released));
+  uploads_.Push(UploadOf(upload), shard, data, std::move(released));
 }
 
-void ClientImpl::Reserve(UploadId upload, uint32_t shard,
+void ClientImpl::Reserve(OperationId upload, uint32_t shard,
                          std::function<void(std::shared_ptr<char> place)> placed) {
   if (origin_.is_elsewhere()) [[unlikely]]
     return;
-  uploads_.Reserve(upload, shard, std::move(placed));
+  uploads_.Reserve(UploadOf(upload), shard, std::move(placed));
 }
 
-void ClientImpl::AbandonUpload(UploadId upload, Status why) {
+void ClientImpl::AbandonUpload(OperationId upload, Status why) {
   if (origin_.is_elsewhere()) [[unlikely]]
     return;
   if (why.ok()) why = absl::CancelledError("the upload was abandoned");
-  uploads_.Abandon(upload, why);
+  uploads_.Abandon(UploadOf(upload), why);
 }
 
-void ClientImpl::Call(ExecutableHandle executable, std::span<const ArrayHandle> arguments,
-                      std::span<const ArrayHandle> results, CallOptions options) {
+OperationId ClientImpl::Call(ExecutableHandle executable, std::span<const ArrayHandle> arguments,
+                             std::span<const ArrayHandle> results, CallOptions options) {
   if (origin_.is_elsewhere()) [[unlikely]]
-    return options.ended ? options.ended(Origin::Elsewhere()) : void();
-  handles_.Call(executable, arguments, results, std::move(options));
+    return RefuseElsewhere(options.ended);
+  return handles_.Call(executable, arguments, results, std::move(options));
 }
 
-void ClientImpl::Copy(std::span<const ArrayHandle> sources, std::span<const ArrayHandle> results,
-                      std::span<const uint32_t> devices, const std::string& memory_kind,
-                      StatusCallback ended) {
+OperationId ClientImpl::Copy(std::span<const ArrayHandle> sources,
+                             std::span<const ArrayHandle> results,
+                             std::span<const uint32_t> devices, const std::string& memory_kind,
+                             StatusCallback ended) {
   if (origin_.is_elsewhere()) [[unlikely]]
-    return ended ? ended(Origin::Elsewhere()) : void();
-  handles_.Copy(sources, results, devices, memory_kind, std::move(ended));
+    return RefuseElsewhere(ended);
+  return handles_.Copy(sources, results, devices, memory_kind, std::move(ended));
 }
 
 void ClientImpl::Regroup(std::vector<Regrouped> results) {
@@ -403,6 +413,13 @@ void ClientImpl::EndLook() {
   if (origin_.is_elsewhere()) [[unlikely]]
     return;
   submitter_.EndLook();
+}
+
+void ClientImpl::LookFor(OperationId operation) {
+  if (origin_.is_elsewhere()) [[unlikely]]
+    return;
+  if (uploads_.HoldsPushes()) submitter_.Wake();
+  submitter_.LookFor(operation);
 }
 
 void ClientImpl::Usage(UsageCallback done) {

@@ -55,19 +55,19 @@ class ClientImpl final : public Client {
   void DropExecutables(std::span<const ExecutableHandle> executables) override;
   bool reports_ends() const override { return options_.reports_ends; }
   uint64_t losses() const override { return losses_.load(std::memory_order_relaxed); }
-  void Put(ArrayHandle array, const ArraySpec& spec, std::span<const std::string_view> shards,
-           StatusCallback ended) override;
-  UploadId Upload(ArrayHandle array, const ArraySpec& spec, StatusCallback ended) override;
-  void Push(UploadId upload, uint32_t shard, std::string_view data,
+  OperationId Put(ArrayHandle array, const ArraySpec& spec,
+                  std::span<const std::string_view> shards, StatusCallback ended) override;
+  OperationId Upload(ArrayHandle array, const ArraySpec& spec, StatusCallback ended) override;
+  void Push(OperationId upload, uint32_t shard, std::string_view data,
             std::function<void()> released) override;
-  void Reserve(UploadId upload, uint32_t shard,
+  void Reserve(OperationId upload, uint32_t shard,
                std::function<void(std::shared_ptr<char> place)> placed) override;
-  void AbandonUpload(UploadId upload, Status why) override;
-  void Call(ExecutableHandle executable, std::span<const ArrayHandle> arguments,
-            std::span<const ArrayHandle> results, CallOptions options) override;
-  void Copy(std::span<const ArrayHandle> sources, std::span<const ArrayHandle> results,
-            std::span<const uint32_t> devices, const std::string& memory_kind,
-            StatusCallback ended) override;
+  void AbandonUpload(OperationId upload, Status why) override;
+  OperationId Call(ExecutableHandle executable, std::span<const ArrayHandle> arguments,
+                   std::span<const ArrayHandle> results, CallOptions options) override;
+  OperationId Copy(std::span<const ArrayHandle> sources, std::span<const ArrayHandle> results,
+                   std::span<const uint32_t> devices, const std::string& memory_kind,
+                   StatusCallback ended) override;
   void Regroup(std::vector<Regrouped> results) override;
   void Fetch(ArrayHandle array, std::vector<uint32_t> shards, FetchSink sink) override;
   void SendNow() override;
@@ -86,6 +86,7 @@ class ClientImpl final : public Client {
   void Profile(ProfileCallback done) override;
   void BeginLook() override;
   void EndLook() override;
+  void LookFor(OperationId operation) override;
   void OnLost(StatusCallback lost) override;
   void ServeHostCallbacks(HostFunctions functions) override {
     host_callbacks_.Serve(std::move(functions));

@@ -346,7 +346,7 @@ TEST_F(ClientTest, PushesAreCutIntoChunksForTheWorkerOfTheShard) {
   const size_t bytes = DataLinks::kChunkBytes * 5 / 2;
   const std::string data0(bytes, 'x'), data1(bytes, 'y');
   Arrival<bool> released0, released1;
-  const UploadId upload = client_->Upload(5_array, Spec({3, 0}, bytes));
+  const OperationId upload = client_->Upload(5_array, Spec({3, 0}, bytes));
   client_->Push(upload, 1, data1, [&] { released1.Set(true); });
   client_->Push(upload, 0, data0, [&] { released0.Set(true); });
   const auto to1 = cluster_.worker(1).Chunks(1);
@@ -373,7 +373,7 @@ TEST_F(ClientTest, ASmallPushLeavesOnTheCallersThread) {
   const std::string data = "12345678";
   bool at_once = false;
   for (size_t i = 0; i < 100 && !at_once; ++i) {
-    const UploadId upload = client_->Upload(ArrayHandle(5 + i), Spec({0}, data.size()));
+    const OperationId upload = client_->Upload(ArrayHandle(5 + i), Spec({0}, data.size()));
     Arrival<bool> released;
     client_->Push(upload, 0, data, [&, caller = std::this_thread::get_id()] {
       released.Set(std::this_thread::get_id() == caller);
@@ -403,8 +403,8 @@ TEST_F(ClientTest, TM2_LargePushesWaitForTheLinkAndTakeTurns) {
   const size_t bytes = 3 * DataLinks::kQueueBytes;
   const std::string large(bytes, 'a'), small(100, 'b');
   Arrival<int> released;
-  const UploadId first = client_->Upload(1_array, Spec({0, 1}, bytes));
-  const UploadId second = client_->Upload(2_array, Spec({0}, small.size()));
+  const OperationId first = client_->Upload(1_array, Spec({0, 1}, bytes));
+  const OperationId second = client_->Upload(2_array, Spec({0}, small.size()));
   client_->Push(first, 0, large, [&] { released.Set(0); });
   client_->Push(first, 1, large, [&] { released.Set(1); });
   client_->Push(second, 0, small, [&] { released.Set(2); });
@@ -428,11 +428,11 @@ TEST_F(ClientTest, TM2_LargePushesWaitForTheLinkAndTakeTurns) {
 TEST_F(ClientTest, AbandonedAndWrongUploadsTellTheController) {
   Open();
   const std::string data(8, 'x');
-  const UploadId abandoned = client_->Upload(1_array, Spec({0, 2}, 8));
+  const OperationId abandoned = client_->Upload(1_array, Spec({0, 2}, 8));
   client_->Push(abandoned, 0, data, {});
   client_->AbandonUpload(abandoned, absl::AbortedError("no more bytes"));
   Arrival<int> released;
-  const UploadId wrong = client_->Upload(2_array, Spec({3}, 9));
+  const OperationId wrong = client_->Upload(2_array, Spec({3}, 9));
   client_->Push(wrong, 0, data, [&] { released.Set(0); });
   const auto ops = cluster_.controller().Ops(4);
   ASSERT_EQ(ops.size(), 4u);
@@ -445,11 +445,11 @@ TEST_F(ClientTest, AbandonedAndWrongUploadsTellTheController) {
 
 TEST_F(ClientTest, WorkersHearOfAnAbandonedUploadAfterTheController) {
   Open();
-  const UploadId upload = client_->Upload(1_array, Spec({0}, 8));
+  const OperationId upload = client_->Upload(1_array, Spec({0}, 8));
   client_->AbandonUpload(upload, absl::DataLossError("the file is gone"));
   ASSERT_EQ(cluster_.controller().Ops(2).size(), 2u);
   const std::string data(8, 'x');  // what is sent after it, to see what came before
-  const UploadId later = client_->Upload(2_array, Spec({0}, 8));
+  const OperationId later = client_->Upload(2_array, Spec({0}, 8));
   client_->Push(later, 0, data, {});
   for (const wire::Bulk& chunk : cluster_.worker(0).Chunks(1))
     EXPECT_FALSE(chunk.has_dropped()) << "the worker's own error would be first";
@@ -719,7 +719,7 @@ TEST_F(ClientTest, NothingIsPushedIntoAStreamThatIsNotWelcome) {
 
 TEST_F(ClientTest, BytesGoToTheProcessThatTheUploadNamesOrNowhere) {
   Open();
-  const UploadId late = client_->Upload(1_array, Spec({2}, 4));
+  const OperationId late = client_->Upload(1_array, Spec({2}, 4));
   wire::SessionEvent event;
   *event.mutable_worker_state()->mutable_worker() = ScriptedCluster::Worker(1);
   event.mutable_worker_state()->set_up(false);
@@ -734,7 +734,7 @@ TEST_F(ClientTest, BytesGoToTheProcessThatTheUploadNamesOrNowhere) {
   Arrival<int> dropped, kept, sent;
   client_->Push(late, 0, data, [&] { dropped.Set(0); });
   dropped.Get();
-  const UploadId held = client_->Upload(2_array, Spec({2}, 4));
+  const OperationId held = client_->Upload(2_array, Spec({2}, 4));
   client_->Push(held, 0, data, [&] { kept.Set(0); });
   const std::vector<wire::Op> ops = cluster_.controller().Ops(3);
   ASSERT_EQ(ops.at(0).upload().destinations_size(), 1);
@@ -778,7 +778,7 @@ TEST_F(ClientTest, AFailedUploadNeedsNoBytesAndItsWorkersFreeThoseThatTheyHave_T
   const std::string data(4, 'x');
   client_->Push(client_->Upload(3_array, Spec({0}, 4)), 0, data, {});
   ASSERT_EQ(cluster_.worker(0).Chunks(1).size(), 1u);
-  const UploadId upload = client_->Upload(1_array, Spec({0}, 4));
+  const OperationId upload = client_->Upload(1_array, Spec({0}, 4));
   wire::SessionEvent event;
   event.mutable_upload_failed()->set_upload(NumberOf(upload));
   cluster_.controller().SendEvent(event);
@@ -790,7 +790,7 @@ TEST_F(ClientTest, AFailedUploadNeedsNoBytesAndItsWorkersFreeThoseThatTheyHave_T
   EXPECT_TRUE(seen.Get().ok());
   Arrival<int> dropped, sent;
   client_->Push(upload, 0, data, [&] { dropped.Set(0); });
-  const UploadId next = client_->Upload(2_array, Spec({0}, 4));
+  const OperationId next = client_->Upload(2_array, Spec({0}, 4));
   client_->Push(next, 0, data, [&] { sent.Set(0); });
   dropped.Get();
   sent.Get();

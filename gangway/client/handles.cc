@@ -93,37 +93,43 @@ void Handles::NoteExecutable(ExecutableHandle executable, Devices devices) {
   executables_[executable] = std::move(devices);
 }
 
-void Handles::Call(ExecutableHandle executable, std::span<const ArrayHandle> arguments,
-                   std::span<const ArrayHandle> results, CallOptions options) {
+OperationId Handles::Call(ExecutableHandle executable, std::span<const ArrayHandle> arguments,
+                          std::span<const ArrayHandle> results, CallOptions options) {
   const Submitter::Sending sending(submitter_);
   StatusCallback ended = std::move(options.ended);
-  const absl::Status appended = submitter_.Append(1, std::move(ended), [&](wire::Op& op) {
+  OperationId operation{};
+  const auto fill = [&](wire::Op& op, OperationId number) {
+    operation = number;
     FillCall(executable, arguments, results, options, *op.mutable_call());
-  });
-  if (!appended.ok()) return;
+  };
+  if (!submitter_.Append(1, std::move(ended), fill).ok()) return operation;
   MutexLock lock(mutex_);
   const auto it = executables_.find(executable);
-  if (it == executables_.end()) return;
+  if (it == executables_.end()) return operation;
   for (ArrayHandle result : results) arrays_[result] = it->second;
+  return operation;
 }
 
-void Handles::Copy(std::span<const ArrayHandle> sources, std::span<const ArrayHandle> results,
-                   std::span<const uint32_t> devices, const std::string& memory_kind,
-                   StatusCallback ended) {
+OperationId Handles::Copy(std::span<const ArrayHandle> sources,
+                          std::span<const ArrayHandle> results, std::span<const uint32_t> devices,
+                          const std::string& memory_kind, StatusCallback ended) {
   const Submitter::Sending sending(submitter_);
-  const absl::Status appended = submitter_.Append(std::min(sources.size(), results.size()),
-                                                  std::move(ended), [&](wire::Op& op) {
-                                                    wire::CopyOp& copy = *op.mutable_copy();
-                                                    AddNumbers(sources, *copy.mutable_sources());
-                                                    AddNumbers(results, *copy.mutable_results());
-                                                    AddAll(devices, copy.mutable_devices());
-                                                    copy.set_memory_kind(memory_kind);
-                                                  });
-  if (!appended.ok()) return;
+  OperationId operation{};
+  const auto fill = [&](wire::Op& op, OperationId number) {
+    operation = number;
+    wire::CopyOp& copy = *op.mutable_copy();
+    AddNumbers(sources, *copy.mutable_sources());
+    AddNumbers(results, *copy.mutable_results());
+    AddAll(devices, copy.mutable_devices());
+    copy.set_memory_kind(memory_kind);
+  };
+  const uint64_t nodes = std::min(sources.size(), results.size());
+  if (!submitter_.Append(nodes, std::move(ended), fill).ok()) return operation;
   const auto placement =
       std::make_shared<const std::vector<uint32_t>>(devices.begin(), devices.end());
   MutexLock lock(mutex_);
   for (ArrayHandle result : results) arrays_[result] = placement;
+  return operation;
 }
 
 void Handles::Regroup(const std::vector<Client::Regrouped>& results) {

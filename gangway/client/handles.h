@@ -45,11 +45,12 @@ class Handles {
   void NoteExecutable(ExecutableHandle executable, Devices devices) GANGWAY_EXCLUDES(mutex_);
 
   // The operations of Client that have these names.
-  void Call(ExecutableHandle executable, std::span<const ArrayHandle> arguments,
-            std::span<const ArrayHandle> results, CallOptions options) GANGWAY_EXCLUDES(mutex_);
-  void Copy(std::span<const ArrayHandle> sources, std::span<const ArrayHandle> results,
-            std::span<const uint32_t> devices, const std::string& memory_kind, StatusCallback ended)
+  OperationId Call(ExecutableHandle executable, std::span<const ArrayHandle> arguments,
+                   std::span<const ArrayHandle> results, CallOptions options)
       GANGWAY_EXCLUDES(mutex_);
+  OperationId Copy(std::span<const ArrayHandle> sources, std::span<const ArrayHandle> results,
+                   std::span<const uint32_t> devices, const std::string& memory_kind,
+                   StatusCallback ended) GANGWAY_EXCLUDES(mutex_);
   void Regroup(const std::vector<Client::Regrouped>& results) GANGWAY_EXCLUDES(mutex_);
   void Drop(std::span<const ArrayHandle> arrays) GANGWAY_EXCLUDES(mutex_);
   void Delete(std::span<const ArrayHandle> arrays) GANGWAY_EXCLUDES(mutex_);

@@ -35,6 +35,12 @@ class NodeEnds {
     }
   }
 
+  // Whether it was submitted, and has not ended as far as is known.
+  bool IsPending(uint64_t number) const {
+    if (number <= ended_before_ || number > ended_before_ + nodes_.size()) return false;
+    return !nodes_[number - ended_before_ - 1].has_ended;
+  }
+
   void EndAll(std::vector<StatusCallback>& ended) { End(ended_before_ + 1, nodes_.size(), ended); }
 
  private:

@@ -76,7 +76,7 @@ class SharedDataTest : public ::testing::Test {
     EXPECT_TRUE(worker().Wait([&](const auto& frames) { return all(frames).size() >= count; }));
     return all(worker().frames());
   }
-  UploadId Declare() {
+  OperationId Declare() {
     return client_->Upload(ArrayHandle(next_array_++),
                            {.element_type = 3,
                             .shard_dims = {static_cast<int64_t>(kBytes)},
@@ -92,7 +92,7 @@ class SharedDataTest : public ::testing::Test {
   }
   // Reserves a place and pushes before the worker has answered. Returns the request.
   wire::Bulk PushBehindReserve(const std::string& bytes, Arrival<bool>& released) {
-    const UploadId upload = Declare(), next = Declare();
+    const OperationId upload = Declare(), next = Declare();
     client_->Reserve(upload, 0, [](const std::shared_ptr<char>&) { ADD_FAILURE() << "too late"; });
     wire::Bulk wish = Words(1).at(0);
     client_->Push(upload, 0, bytes, [&released] { released.Set(true); });
@@ -192,7 +192,7 @@ TEST_F(SharedDataTest, BytesOutliveTheClientAndItsWorker) {
 TEST_F(SharedDataTest, BytesWrittenAheadIntoTheirPlaceAreNotSent) {
   Arrival<std::shared_ptr<char>> placed;
   Arrival<bool> released;
-  const UploadId upload = Declare();
+  const OperationId upload = Declare();
   client_->Reserve(upload, 0, [&](std::shared_ptr<char> place) { placed.Set(std::move(place)); });
   const wire::Bulk wish = Words(1).at(0);
   EXPECT_EQ(wish.name().upload(), NumberOf(upload));
@@ -231,7 +231,7 @@ TEST_F(SharedDataTest, WhereNoPlaceIsGivenBytesAreSent) {
 
 TEST_F(SharedDataTest, ALostStreamForgetsItsPlacesAndSends) {
   Arrival<std::shared_ptr<char>> placed;
-  const UploadId upload = Declare();
+  const OperationId upload = Declare();
   client_->Reserve(upload, 0, [&](std::shared_ptr<char> place) { placed.Set(std::move(place)); });
   auto block = MakeBlock('-');
   AnswerWish(Words(1).at(0), block.get());

@@ -56,6 +56,11 @@ absl::Status Submitter::Refuse(StatusCallback ended) {
   return lost_;
 }
 
+OperationId Submitter::NextOperation(uint64_t nodes) const {
+  return nodes == 0 ? OperationId()
+                    : OperationId(submitted_.load(std::memory_order_relaxed) + nodes);
+}
+
 wire::Op* Submitter::NewOp(uint64_t nodes, StatusCallback ended) {
   CountNodes(nodes, std::move(ended));
   if (looks_.MayTellTogether()) AddOp()->mutable_tell_ends()->set_when(wire::ENDS_TOGETHER);
@@ -273,9 +278,10 @@ void Submitter::RunDeferred() {
 
 void Submitter::OnProgress(const wire::Progress& progress) {
   const uint64_t before = ended_.load(std::memory_order_relaxed);
-  if (options_.reports_ends && progress.ended() > before) {
-    MutexLock lock(mutex_);  // before the callbacks, which end looks
-    looks_.NoteEnds(progress.ended() - before);
+  if (options_.reports_ends) {
+    MutexLock lock(mutex_);  // before the callbacks, which begin and end looks
+    for (const wire::NodesEnded& nodes : progress.nodes())
+      looks_.NoteEnded(nodes.first(), nodes.count());
   }
   for (const wire::NodesEnded& nodes : progress.nodes()) {
     std::vector<StatusCallback> ended;
@@ -301,6 +307,23 @@ void Submitter::BeginLook() {
     MutexLock lock(mutex_);
     if (!looks_.Begin() || !lost_.ok()) return;
     AddOp()->mutable_tell_ends()->set_when(wire::ENDS_AT_ONCE);
+  }
+  SendOrWake(Urgency::kAtOnce);
+}
+
+void Submitter::LookFor(OperationId operation) {
+  const uint64_t number = NumberOf(operation);
+  {
+    MutexLock lock(mutex_);
+    if (!lost_.ok() || !ends_.IsPending(number)) return;
+    const EndLooks::Tell tell = looks_.LookFor(number);
+    if (tell == EndLooks::Tell::kAtOnce) {
+      AddOp()->mutable_tell_ends()->set_when(wire::ENDS_AT_ONCE);
+    } else if (tell == EndLooks::Tell::kTogether) {
+      wire::TellEndsOp& op = *AddOp()->mutable_tell_ends();
+      op.set_when(wire::ENDS_TOGETHER);
+      op.set_looked_for(number);
+    }
   }
   SendOrWake(Urgency::kAtOnce);
 }

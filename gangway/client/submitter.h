@@ -19,6 +19,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -80,32 +81,40 @@ class Submitter {
 
   bool reports_ends() const { return options_.reports_ends; }  // Client::reports_ends
 
-  // A new number, of an executable, upload, fetch, question or await; never 0.
+  // A new number, of an executable, fetch, question or await; never 0.
   template <typename Number>
   Number NewId() {
     return Number(next_id_.fetch_add(1, std::memory_order_relaxed));
   }
 
   // Appends an operation of `nodes` nodes, which `fill` makes; a Sending or SendNow sends it. `ended` runs at the end
-  // of its nodes, with their first failure; empty unless the session reports ends. Not OK: why the session is lost.
+  // of its nodes, with their first failure; empty unless the session reports ends. `fill` may take the operation's
+  // number as well, that of the last of its nodes. Not OK: why the session is lost, and `fill` did not run.
   template <typename Fill>
   absl::Status Append(uint64_t nodes, StatusCallback ended, Fill fill) GANGWAY_EXCLUDES(mutex_) {
     MutexLock lock(mutex_);
     if (!lost_.ok()) return Refuse(std::move(ended));
-    fill(*NewOp(nodes, std::move(ended)));
+    const OperationId operation = NextOperation(nodes);
+    wire::Op& op = *NewOp(nodes, std::move(ended));
+    if constexpr (std::is_invocable_v<Fill&, wire::Op&, OperationId>) {
+      fill(op, operation);
+    } else {
+      fill(op);
+    }
     return absl::OkStatus();
   }
 
   // Likewise, but lets `join` add the nodes to the last operation, if no frame has taken that yet; if `join` returns
-  // false, or there is none, `fill` makes an operation.
+  // false, or there is none, `fill` makes an operation. Both take the number.
   template <typename Join, typename Fill>
   absl::Status JoinOrAppend(uint64_t nodes, StatusCallback ended, Join join, Fill fill)
       GANGWAY_EXCLUDES(mutex_) {
     MutexLock lock(mutex_);
     if (!lost_.ok()) return Refuse(std::move(ended));
+    const OperationId operation = NextOperation(nodes);
     wire::Op* const last = LastOp();
-    if (last == nullptr || !join(*last)) {
-      fill(*NewOp(nodes, std::move(ended)));
+    if (last == nullptr || !join(*last, operation)) {
+      fill(*NewOp(nodes, std::move(ended)), operation);
     } else {
       CountNodes(nodes, std::move(ended));
     }
@@ -140,9 +149,10 @@ class Submitter {
 
   // What has ended. On the loop.
   void OnProgress(const wire::Progress& progress) GANGWAY_EXCLUDES(mutex_);
-  // Client::BeginLook and EndLook.
+  // As in Client.
   void BeginLook() GANGWAY_EXCLUDES(mutex_);
   void EndLook() GANGWAY_EXCLUDES(mutex_);
+  void LookFor(OperationId operation) GANGWAY_EXCLUDES(mutex_);
 
   uint64_t pending() const;
   void WhenRoom(std::function<void()> on_room) GANGWAY_EXCLUDES(mutex_);
@@ -160,6 +170,7 @@ class Submitter {
 
  private:
   absl::Status Refuse(StatusCallback ended) GANGWAY_REQUIRES(mutex_);
+  OperationId NextOperation(uint64_t nodes) const;  // none without nodes
   wire::Op* NewOp(uint64_t nodes, StatusCallback ended) GANGWAY_REQUIRES(mutex_);
   wire::Op* AddOp() GANGWAY_REQUIRES(mutex_);
   wire::Op* LastOp() GANGWAY_REQUIRES(mutex_);  // that no frame has taken yet; null: none

@@ -182,6 +182,29 @@ TEST_F(UnlookedSessionTest, ALookIsToldAtOnceByItsThread) {
   EXPECT_THAT(Asked(), ElementsAre("", "ENDS_TOGETHER", "", "ENDS_AT_ONCE", ""));
 }
 
+TEST_F(UnlookedSessionTest, ALookForOneEndNamesItAndSendsWhatWaits) {
+  OperationId last{};
+  const auto fill = [&](wire::Op&, OperationId number) { last = number; };
+  ASSERT_TRUE(session_.submitter.Append(2 * kMany, nullptr, fill).ok());
+  EXPECT_EQ(last, OperationId(3 * kMany)) << "the number of its last node";
+  session_.submitter.LookFor(last);
+  const std::vector<wire::Frame> frames = session_.link->frames();
+  const auto& ops = frames.back().session_batch().ops();
+  ASSERT_GT(ops.size(), 0);
+  EXPECT_EQ(ops[ops.size() - 1].tell_ends().when(), wire::ENDS_TOGETHER);
+  EXPECT_EQ(ops[ops.size() - 1].tell_ends().looked_for(), 3 * kMany);
+  for (const OperationId none : {last, OperationId(), OperationId(1), OperationId(3 * kMany + 1)})
+    session_.submitter.LookFor(none);
+  EXPECT_EQ(session_.link->frames().size(), frames.size())
+      << "looked for already, none, ended, not submitted";
+}
+
+TEST_F(UnlookedSessionTest, ALookForAnEndNearByIsToldAtOnce) {
+  Append(1);
+  session_.submitter.LookFor(OperationId(kMany + 1));
+  EXPECT_THAT(Asked(), ElementsAre("", "ENDS_TOGETHER", "", "ENDS_AT_ONCE"));
+}
+
 TEST_F(UnlookedSessionTest, TM2_WhatWaitsForRoomLooksForEnds) {
   Append(3);
   session_.submitter.WhenRoom([] {});
@@ -199,6 +222,7 @@ TEST_F(UnlookedSessionTest, ALookOfALostSessionSendsNothing) {
   session_.Lose(absl::UnavailableError("cut"));
   const size_t frames = session_.link->frames().size();
   session_.submitter.BeginLook();
+  session_.submitter.LookFor(OperationId(kMany + 1));
   session_.OnLoop([] {});
   EXPECT_EQ(session_.link->frames().size(), frames);
 }

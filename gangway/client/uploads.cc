@@ -46,48 +46,57 @@ void Uploads::SetDestination(WorkerKey worker, Destination destination) {
 
 // --- With their bytes ---
 
-void Uploads::Put(ArrayHandle array, const ArraySpec& spec,
-                  std::span<const std::string_view> shards, StatusCallback ended) {
-  if (IsSmall(spec, shards) && PutWithDeclaration(array, spec, shards, ended)) return;
+OperationId Uploads::Put(ArrayHandle array, const ArraySpec& spec,
+                         std::span<const std::string_view> shards, StatusCallback ended) {
+  if (IsSmall(spec, shards)) {
+    if (const auto operation = PutWithDeclaration(array, spec, shards, ended)) return *operation;
+  }
   const UploadId upload = Begin(array, spec, std::move(ended));
+  const OperationId operation{NumberOf(upload)};
   if (shards.size() != spec.devices.size()) {
-    return Abandon(upload, absl::InvalidArgumentError(absl::StrCat(
-                               "an array on ", spec.devices.size(),
-                               " devices was put with the bytes of ", shards.size(), " shards")));
+    Abandon(upload, absl::InvalidArgumentError(absl::StrCat("an array on ", spec.devices.size(),
+                                                            " devices was put with the bytes of ",
+                                                            shards.size(), " shards")));
+    return operation;
   }
   for (size_t i = 0; i < shards.size(); ++i) {
     auto copy = std::make_shared<const std::string>(shards[i]);
     Push(upload, static_cast<uint32_t>(i), *copy, [copy] {});
   }
+  return operation;
 }
 
-bool Uploads::PutWithDeclaration(ArrayHandle array, const ArraySpec& spec,
-                                 std::span<const std::string_view> shards, StatusCallback& ended) {
+std::optional<OperationId> Uploads::PutWithDeclaration(ArrayHandle array, const ArraySpec& spec,
+                                                       std::span<const std::string_view> shards,
+                                                       StatusCallback& ended) {
   const uint64_t cost = wire::PutCost(shards);
+  OperationId operation{};
   const Submitter::Sending sending(submitter_, Submitter::Urgency::kLater);
   {
     MutexLock lock(mutex_);
-    if (!TakePutRoom(cost)) return false;
-    auto join = [&](wire::Op& last) GANGWAY_NO_ANALYSIS {
+    if (!TakePutRoom(cost)) return std::nullopt;
+    auto join = [&](wire::Op& last, OperationId number) GANGWAY_NO_ANALYSIS {
       const wire::Put& put = last.put();
       if (!last.has_put() || put.arrays_size() >= wire::kPutArraysMax ||
           put_cost_ + cost > wire::kPutCostMax || !std::ranges::equal(put.devices(), spec.devices))
         return false;
+      operation = number;
       put_cost_ += cost;
       AddPut(array, spec, shards, *last.mutable_put());
       return true;
     };
-    auto fill = [&](wire::Op& op) GANGWAY_NO_ANALYSIS {
+    auto fill = [&](wire::Op& op, OperationId number) GANGWAY_NO_ANALYSIS {
+      operation = number;
       put_cost_ = cost;
       op.mutable_put()->mutable_devices()->Add(spec.devices.begin(), spec.devices.end());
       AddPut(array, spec, shards, *op.mutable_put());
     };
     if (!submitter_.JoinOrAppend(1, ReturningPutRoom(cost, std::move(ended)), join, fill).ok())
-      return true;
+      return operation;
   }
   LookForPutRoom();
   handles_.NoteArray(array, std::make_shared<const std::vector<uint32_t>>(spec.devices));
-  return true;
+  return operation;
 }
 
 // Without being told of ends, a session knows only how many of its nodes may be under way: all of them may be puts.
@@ -126,12 +135,13 @@ void Uploads::LookForPutRoom() {
 
 UploadId Uploads::Begin(ArrayHandle array, const ArraySpec& spec, StatusCallback ended) {
   const Submitter::Sending sending(submitter_);
-  const auto id = submitter_.NewId<UploadId>();
+  UploadId id{};
   auto devices = std::make_shared<const std::vector<uint32_t>>(spec.devices);
   {
     MutexLock lock(mutex_);
     auto destinations = DestinationsOf(*devices);
-    const absl::Status appended = submitter_.Append(1, std::move(ended), [&](wire::Op& op) {
+    const auto fill = [&](wire::Op& op, OperationId number) {
+      id = UploadId(NumberOf(number));
       wire::UploadOp& upload = *op.mutable_upload();
       upload.set_array(NumberOf(array));
       upload.set_upload(NumberOf(id));
@@ -143,8 +153,8 @@ UploadId Uploads::Begin(ArrayHandle array, const ArraySpec& spec, StatusCallback
         destination->set_incarnation(to.incarnation.number());
         destination->set_next(to.next);
       }
-    });
-    if (!appended.ok()) return id;
+    };
+    if (!submitter_.Append(1, std::move(ended), fill).ok()) return id;
     uploads_[id] = {.devices = devices,
                     .destinations = std::move(destinations),
                     .shard_bytes = spec.shard_bytes,

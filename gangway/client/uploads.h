@@ -44,8 +44,9 @@ class Uploads {
   void SetDestination(WorkerKey worker, Destination destination) GANGWAY_EXCLUDES(mutex_);
 
   // As in Client; Begin is its Upload.
-  void Put(ArrayHandle array, const ArraySpec& spec, std::span<const std::string_view> shards,
-           StatusCallback ended) GANGWAY_EXCLUDES(mutex_);
+  OperationId Put(ArrayHandle array, const ArraySpec& spec,
+                  std::span<const std::string_view> shards, StatusCallback ended)
+      GANGWAY_EXCLUDES(mutex_);
   UploadId Begin(ArrayHandle array, const ArraySpec& spec, StatusCallback ended)
       GANGWAY_EXCLUDES(mutex_);
   void Push(UploadId upload, uint32_t shard, std::string_view data, std::function<void()> released)
@@ -82,10 +83,10 @@ class Uploads {
     std::function<void(std::shared_ptr<char>)> placed;  // set: only requests a place for the push
   };
 
-  // False: it must be pushed, and `ended` is left as it is.
-  bool PutWithDeclaration(ArrayHandle array, const ArraySpec& spec,
-                          std::span<const std::string_view> shards, StatusCallback& ended)
-      GANGWAY_EXCLUDES(mutex_);
+  // Null: it must be pushed, and `ended` is left as it is.
+  std::optional<OperationId> PutWithDeclaration(ArrayHandle array, const ArraySpec& spec,
+                                                std::span<const std::string_view> shards,
+                                                StatusCallback& ended) GANGWAY_EXCLUDES(mutex_);
   bool TakePutRoom(uint64_t cost) GANGWAY_REQUIRES(mutex_);
   StatusCallback ReturningPutRoom(uint64_t cost, StatusCallback ended);
   void LookForPutRoom() GANGWAY_EXCLUDES(mutex_);

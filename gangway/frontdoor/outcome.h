@@ -1,8 +1,8 @@
 // The outcome of something that a session waits for: a status that is set once, on any thread, and read or awaited by
 // any number of others. Shared with the callback of the client library that sets it.
 //
-// An operation's end is told late while nothing looks for it (Client::BeginLook): an outcome that such an end sets is
-// looked for from the first question about it until it is set.
+// An operation's end is told late while nothing looks for it (Client::LookFor): the first question about an outcome that
+// such an end sets looks for it.
 //
 // Threading: thread-safe. Callbacks run on the thread that sets the outcome, or at once on the caller's; no lock is
 // held while they run. While a thread waits, it may run the client's callbacks (gangway::Wait): it must hold no lock
@@ -26,55 +26,59 @@ namespace gangway {
 
 class Outcome {
  public:
-  enum class SetBy { kAnswer, kEnd };  // of an operation
   // Of a subscription: whether it looks for the end.
   enum class Wanted { kAtOnce, kLate };
 
   Outcome() = default;
   // One that a callback of `client` sets, at the latest when the client ends.
-  explicit Outcome(Client* client, SetBy set_by = SetBy::kAnswer)
-      : client_(client), looked_for_(set_by == SetBy::kEnd ? Looked::kNotYet : Looked::kNever) {}
+  explicit Outcome(Client* client) : client_(client) {}
+
+  // The callback is the end of this operation. Before anything can ask about the outcome; it may be set already.
+  void SetOperation(OperationId operation) GANGWAY_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    unlooked_ = operation;
+  }
 
   // The first one counts. Threads that wait go on before the callbacks run, which may take locks that they hold.
   void Set(const absl::Status& status) GANGWAY_EXCLUDES(mutex_) {
     std::vector<StatusCallback> waiting;
     std::vector<std::shared_ptr<gangway::Wait>> waits;
-    Looked looked_for = Looked::kNever;
     {
       MutexLock lock(mutex_);
       if (status_) return;
       status_ = status;
-      looked_for = looked_for_;
       waiting.swap(waiting_);
       waits.swap(waits_);
       set_.NotifyAll();
     }
     for (const auto& wait : waits) wait->End();
-    if (looked_for == Looked::kYes) client_->EndLook();
     for (StatusCallback& then : waiting) then(status);
   }
 
   // Calls `then` once, now or when the outcome is set. `then` may drop the last owner of the outcome.
   void Then(StatusCallback then, Wanted wanted = Wanted::kAtOnce) GANGWAY_EXCLUDES(mutex_) {
     std::optional<absl::Status> status;
-    Client* looked_in = nullptr;
+    Client* const client = client_;
+    std::optional<OperationId> unlooked;
     {
       MutexLock lock(mutex_);
       status = status_;
       if (!status) waiting_.push_back(std::exchange(then, nullptr));
-      if (!status && wanted == Wanted::kAtOnce && BeginsLook()) looked_in = client_;
+      if (!status && wanted == Wanted::kAtOnce) unlooked.swap(unlooked_);
     }
     if (status) return then(*status);
-    if (looked_in != nullptr) looked_in->BeginLook();
+    if (unlooked) client->LookFor(*unlooked);
   }
 
   // Null: not yet.
   std::optional<absl::Status> Peek() GANGWAY_EXCLUDES(mutex_) {
+    std::optional<OperationId> unlooked;
     {
       MutexLock lock(mutex_);
-      if (status_ || !BeginsLook()) return status_;
+      if (status_ || !unlooked_) return status_;
+      unlooked.swap(unlooked_);
     }
-    client_->BeginLook();
+    client_->LookFor(*unlooked);
     return std::nullopt;
   }
 
@@ -105,20 +109,12 @@ class Outcome {
   }
 
  private:
-  enum class Looked { kNever, kNotYet, kYes };
-
-  // Of one that is not set. True: its client is to be told, without the lock.
-  bool BeginsLook() GANGWAY_REQUIRES(mutex_) {
-    if (looked_for_ != Looked::kNotYet) return false;
-    looked_for_ = Looked::kYes;
-    return true;
-  }
-
   Client* const client_ = nullptr;
   mutable Mutex mutex_;
   CondVar set_;
   std::optional<absl::Status> status_ GANGWAY_GUARDED_BY(mutex_);
-  Looked looked_for_ GANGWAY_GUARDED_BY(mutex_) = Looked::kNever;
+  // The operation whose end sets it, until something looks for that.
+  std::optional<OperationId> unlooked_ GANGWAY_GUARDED_BY(mutex_);
   std::vector<StatusCallback> waiting_ GANGWAY_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<gangway::Wait>> waits_ GANGWAY_GUARDED_BY(mutex_);  // of WaitFor
 };

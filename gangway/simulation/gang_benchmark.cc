@@ -70,7 +70,7 @@ class Script {
   }
   ArrayHandle Upload() {
     const ArrayHandle array = client_->NewArrayHandle();
-    const UploadId upload = client_->Upload(
+    const OperationId upload = client_->Upload(
         array, {.element_type = kF32, .shard_dims = {1}, .devices = devices_, .shard_bytes = 4});
     static const std::string word(4, 'x');
     for (uint32_t shard = 0; shard < devices_.size(); ++shard)

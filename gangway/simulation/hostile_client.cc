@@ -234,6 +234,8 @@ void HostileClient::AddOp(wire::SessionBatch& batch) {
       return FillPut(*op.mutable_put());
     case 16:  // also values that there are not
       op.mutable_tell_ends()->set_when(static_cast<wire::EndsTold>(random_.Below(4)));
+      op.mutable_tell_ends()->set_looked_for(random_.Percent(50) ? random_.Below(8)
+                                                                 : random_.Next());
       return;
     default:
       op.mutable_abandon()->set_upload(random_.Below(12));

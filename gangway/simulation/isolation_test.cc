@@ -77,7 +77,7 @@ absl::Status Await(Client& client, ArrayHandle array) {
 // One operation on a device: an upload and, often, a call of a program of this session's own.
 absl::Status UseDevice(Client& client, uint32_t device, bool calls) {
   const ArrayHandle in = client.NewArrayHandle(), out = client.NewArrayHandle();
-  const UploadId upload = client.Upload(
+  const OperationId upload = client.Upload(
       in, {.element_type = 11, .shard_dims = {4}, .devices = {device}, .shard_bytes = 16});
   auto data = std::make_shared<std::string>(16, 'x');
   client.Push(upload, 0, *data, [data] {});

@@ -49,7 +49,7 @@ absl::StatusOr<ExecutableHandle> Compile(Client& client, const std::string& prog
 // Uploads, calls and fetches.
 absl::Status CallOnce(Client& client, ExecutableHandle step) {
   const ArrayHandle in = client.NewArrayHandle(), out = client.NewArrayHandle();
-  const UploadId upload = client.Upload(
+  const OperationId upload = client.Upload(
       in, {.element_type = kF32, .shard_dims = {4}, .devices = {0}, .shard_bytes = 16});
   auto data = std::make_shared<std::string>(16, 'a');
   client.Push(upload, 0, *data, [data] {});

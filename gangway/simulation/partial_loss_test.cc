@@ -73,10 +73,10 @@ class Owner {
         if (world_->random().Percent(60) || (device + 1 == kDevices && sample.devices.empty()))
           sample.devices.push_back(device);
       }
-      const UploadId upload = client_->Upload(sample.handle, {.element_type = kF32,
-                                                              .shard_dims = {kElements},
-                                                              .devices = sample.devices,
-                                                              .shard_bytes = kBytes});
+      const OperationId upload = client_->Upload(sample.handle, {.element_type = kF32,
+                                                                 .shard_dims = {kElements},
+                                                                 .devices = sample.devices,
+                                                                 .shard_bytes = kBytes});
       for (uint32_t shard = 0; shard < sample.devices.size(); ++shard) {
         const auto letter =
             static_cast<char>('a' + (sample.replicated ? i : i + static_cast<int>(shard)) % 26);

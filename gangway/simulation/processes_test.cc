@@ -87,10 +87,10 @@ Outcome RunCluster(uint64_t seed, const Plan& plan) {
           ASSERT_EQ(compiled->WaitFor(seconds(60)), absl::OkStatus());
           const ArrayHandle in = (*client)->NewArrayHandle(), out = (*client)->NewArrayHandle();
           const uint64_t bytes = uint64_t{4} * static_cast<uint64_t>(elements);
-          const UploadId upload = (*client)->Upload(in, {.element_type = kF32,
-                                                         .shard_dims = {elements},
-                                                         .devices = {device},
-                                                         .shard_bytes = bytes});
+          const OperationId upload = (*client)->Upload(in, {.element_type = kF32,
+                                                            .shard_dims = {elements},
+                                                            .devices = {device},
+                                                            .shard_bytes = bytes});
           auto data = std::make_shared<std::string>(bytes, static_cast<char>('a' + round % 26));
           if (plan.kill && world.random().Percent(20)) processes.KillWorker({0, 0});
           (*client)->Push(upload, 0, *data, [data] {});
@@ -176,10 +176,11 @@ class Traffic {
     if (!device)
       device = static_cast<uint32_t>(world_->random().Below(client_->cluster().devices.size()));
     const ArrayHandle array = client_->NewArrayHandle();
-    const UploadId upload = client_->Upload(array, {.element_type = kF32,
-                                                    .shard_dims = {static_cast<int64_t>(bytes / 4)},
-                                                    .devices = {*device},
-                                                    .shard_bytes = bytes});
+    const OperationId upload =
+        client_->Upload(array, {.element_type = kF32,
+                                .shard_dims = {static_cast<int64_t>(bytes / 4)},
+                                .devices = {*device},
+                                .shard_bytes = bytes});
     auto data = std::make_shared<std::string>(bytes, static_cast<char>('a' + bytes % 26));
     const auto began = Clock::now();
     client_->Push(upload, 0, *data, [data] {});

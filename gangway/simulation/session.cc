@@ -70,7 +70,7 @@ Session::Session(SessionPlan plan, Client* client, Violations* violations)
 Session::~Session() = default;
 
 void Session::Run() {
-  client_->EndLook();  // the operations begin theirs
+  client_->EndLook();  // the operations look for theirs
   for (int done = 0; done < plan_.ops && !*lost_; ++done) {
     if (done == plan_.leaves_after) return Leave();
     OneOp();
@@ -100,7 +100,7 @@ StatusCallback Session::Answered(std::shared_ptr<Question> question) {
   };
 }
 
-// Only that it comes counts: what it says is asked for by awaits.
+// Only that it comes counts: what it says is asked for by awaits. It may be looked for together with every other one.
 StatusCallback Session::ToldEnd(const std::string& what) {
   if (!client_->reports_ends()) return nullptr;
   const bool looks = looks_random_.Percent(20);
@@ -111,6 +111,10 @@ StatusCallback Session::ToldEnd(const std::string& what) {
     if (looks) client->EndLook();
     told(absl::OkStatus());
   };
+}
+
+void Session::MayLookFor(OperationId operation) {
+  if (looks_random_.Percent(20)) client_->LookFor(operation);
 }
 
 void Session::Violate(const std::string& invariant, const std::string& what) {

@@ -123,7 +123,7 @@ class Session {
     std::optional<Known> known;
   };
   struct GivenUp {
-    UploadId upload{};
+    OperationId upload{};
     std::string what;
   };
   struct Executable {
@@ -184,7 +184,7 @@ class Session {
   Blame BlameOf(const Array& array) const;
   bool IsSpoiled(const Array& array) const;
   void SetBlame(ArrayHandle array, const Blame& blame);
-  void GiveUpLater(UploadId upload, ArrayHandle array);
+  void GiveUpLater(OperationId upload, ArrayHandle array);
   void GiveUp();
   void Leave();
   std::shared_ptr<Question> Ask(std::string what, Allowed allowed);
@@ -192,6 +192,7 @@ class Session {
   Allowed Good() const { return plan_.may_fail ? Allowed::kEither : Allowed::kGood; }
   static StatusCallback Answered(std::shared_ptr<Question> question);
   StatusCallback ToldEnd(const std::string& what);  // of an operation that is submitted now
+  void MayLookFor(OperationId operation);           // of which the end is told
   // Waits for the answer and checks it. False: it is not good.
   bool Check(Question& question);
   bool CheckOnce(Question& question);

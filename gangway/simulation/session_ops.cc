@@ -95,7 +95,7 @@ ArrayHandle Session::Upload(const Devices& devices) {
     arguments_.push_back(std::move(argument));
     return handle;
   }
-  const UploadId upload = client_->Upload(handle, spec);
+  const OperationId upload = client_->Upload(handle, spec);
   for (uint32_t shard = withholds || gives_up ? 1 : 0; shard < devices.size(); ++shard) {
     auto content = std::make_shared<std::string>(argument.shards[shard]);
     client_->Push(upload, shard, *content, [content] {});
@@ -110,7 +110,7 @@ void Session::SetBlame(ArrayHandle array, const Blame& blame) {
   if (!blame.records.empty()) blame_[arrays_.at(array).places[0].first] = blame;
 }
 
-void Session::GiveUpLater(UploadId upload, ArrayHandle array) {
+void Session::GiveUpLater(OperationId upload, ArrayHandle array) {
   const std::string what = absl::StrCat(plan_.name, " gave up upload ", upload, ", at ");
   to_give_up_.push_back({upload, what});
   Blame blame{.records = {what}};
@@ -202,8 +202,8 @@ void Session::Call() {
   counts_.planted += IsFailing(number) ? 1 : 0;
   counts_.slow += program->slow_us > 0 ? 1 : 0;
   *plan_.slow += std::chrono::microseconds(program->slow_us);
-  client_->Call(executable->handle, arguments, results,
-                {.keep = keep, .gathered = gathered, .ended = ToldEnd("a call")});
+  MayLookFor(client_->Call(executable->handle, arguments, results,
+                           {.keep = keep, .gathered = gathered, .ended = ToldEnd("a call")}));
   ++counts_.calls;
   if (!donated.empty()) Consume(taken);
 }
@@ -236,7 +236,7 @@ void Session::Copy() {
     results.push_back(Add(program_.AddTransfer(arrays_.at(source).value, target), target));
     SetBlame(results.back(), blame);
   }
-  client_->Copy(sources, results, target, "", ToldEnd("a copy"));
+  MayLookFor(client_->Copy(sources, results, target, "", ToldEnd("a copy")));
   counts_.copies += results.size();
 }
 

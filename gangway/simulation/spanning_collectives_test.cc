@@ -64,10 +64,10 @@ class Ring {
 
 ArrayHandle Upload(User& user, const Devices& devices, uint32_t first) {
   const ArrayHandle array = user.client().NewArrayHandle();
-  const UploadId upload = user.client().Upload(array, {.element_type = 11,
-                                                       .shard_dims = {kElements},
-                                                       .devices = devices,
-                                                       .shard_bytes = kElements * 4});
+  const OperationId upload = user.client().Upload(array, {.element_type = 11,
+                                                          .shard_dims = {kElements},
+                                                          .devices = devices,
+                                                          .shard_bytes = kElements * 4});
   for (uint32_t shard = 0; shard < devices.size(); ++shard) {
     auto data = std::make_shared<std::string>(Words(first + shard));
     user.client().Push(upload, shard, *data, [data] {});

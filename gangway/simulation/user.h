@@ -28,7 +28,7 @@ class User {
   // Returns when it is ready.
   ArrayHandle Make(const Devices& devices, uint64_t shard_bytes) {
     const ArrayHandle array = client_->NewArrayHandle();
-    const UploadId upload =
+    const OperationId upload =
         client_->Upload(array, {.element_type = kF32,
                                 .shard_dims = {static_cast<int64_t>(shard_bytes / 4)},
                                 .devices = devices,

@@ -1,11 +1,12 @@
-// The ends of a session's nodes that its client has not been told yet. Nodes are numbered in the order of the session's
-// operations, from 1. Pure; not thread-safe.
+// The ends of a session's nodes that its client has not been told yet, and which of the session's nodes the client looks
+// for. Nodes are numbered in the order of the session's operations, from 1. Pure; not thread-safe.
 #ifndef GANGWAY_CONTROLLER_CORE_NODE_ENDS_H_
 #define GANGWAY_CONTROLLER_CORE_NODE_ENDS_H_
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -18,6 +19,7 @@ class NodeEnds {
  public:
   void Add(uint64_t number, const wire::FailureRef& failure) {
     has_failure_ |= failure != nullptr;
+    has_looked_for_ |= number == looked_for_;
     if (!ends_.empty()) {
       End& last = ends_.back();
       if (last.failure == failure && last.first + last.count == number) {
@@ -32,6 +34,16 @@ class NodeEnds {
   // Whether one has failed since this was last empty.
   bool has_failure() const { return has_failure_; }
 
+  // The client looks for the end of this node, and of no other one from now on; null: of none.
+  void LookFor(std::optional<uint64_t> number) {
+    looked_for_ = number;
+    has_looked_for_ = number && std::ranges::any_of(ends_, [&](const End& end) {
+                        return *number - end.first < end.count;
+                      });
+  }
+  // Whether it is among these ends.
+  bool has_looked_for() const { return has_looked_for_; }
+
   // Takes the first `max` ranges out.
   void MoveTo(size_t max, wire::Progress& progress) {
     const size_t count = std::min(max, ends_.size());
@@ -42,7 +54,9 @@ class NodeEnds {
       if (ends_[i].failure) *nodes->mutable_failure() = *ends_[i].failure;
     }
     ends_.erase(ends_.begin(), ends_.begin() + static_cast<ptrdiff_t>(count));
-    has_failure_ &= !ends_.empty();
+    if (!ends_.empty()) return;
+    has_failure_ = false;
+    if (std::exchange(has_looked_for_, false)) looked_for_.reset();
   }
 
  private:
@@ -52,6 +66,8 @@ class NodeEnds {
   };
   std::vector<End> ends_;
   bool has_failure_ = false;
+  std::optional<uint64_t> looked_for_;
+  bool has_looked_for_ = false;
 };
 
 }  // namespace gangway::controller

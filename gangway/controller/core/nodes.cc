@@ -237,7 +237,8 @@ void Nodes::OnTellEnds(SessionId id, const wire::TellEndsOp& op) {
   if (session.telling == Telling::kCountNowAndThen) return;
   const bool together = op.when() == wire::ENDS_TOGETHER;
   session.telling = together ? Telling::kTogether : Telling::kEachAtOnce;
-  if (!together && session.untold) progressed_.insert(id);
+  session.ends.LookFor(op.looked_for() == 0 ? std::nullopt : std::optional(op.looked_for()));
+  if (session.untold && IsDueNow(session)) progressed_.insert(id);
 }
 
 void Nodes::ReportProgress(Time now) {
@@ -261,9 +262,10 @@ void Nodes::ReportProgress(Time now) {
   }
 }
 
-// A failure is told at once: what follows from it should not have to wait.
+// A failure is told at once: what follows from it should not have to wait. So is a node that the client looks for.
 bool Nodes::IsDueNow(const OfSession& session) {
   if (session.telling == Telling::kEachAtOnce || session.ends.has_failure()) return true;
+  if (session.ends.has_looked_for()) return true;
   return session.ended - session.ended_reported >= kProgressStep;
 }
 

@@ -5,7 +5,8 @@
 //
 // Also what each session is told of its nodes, which its client counts (TM-2): how many have ended, and which, if it
 // asked for that. A copy or put counts as often as it has arrays, since its client does not know the nodes. While
-// nothing in a session looks for ends, its client lets them be told together, which saves both sides a wake for each.
+// nothing in a session looks for ends, or for that of one node only, its client lets them be told together, which saves
+// both sides a wake for each.
 //
 // Pure; not thread-safe. Stands on Storages, Awaits, Blame and Outbox.
 #ifndef GANGWAY_CONTROLLER_CORE_NODES_H_

@@ -50,11 +50,14 @@ class NodesTest : public testing::Test {
     Done(0, ordinal);
     Done(1, ordinal, failure);
   }
-  void TellEnds(wire::EndsTold when, SessionId session = SessionId(1)) {
+  void TellEnds(wire::EndsTold when, SessionId session = SessionId(1), uint64_t looked_for = 0) {
     wire::TellEndsOp op;
     op.set_when(when);
+    op.set_looked_for(looked_for);
     nodes_.OnTellEnds(session, op);
   }
+  // Together, but this node at once.
+  void LookFor(uint64_t number) { TellEnds(wire::ENDS_TOGETHER, SessionId(1), number); }
   // What is told at the end of a step so much later.
   std::vector<std::string> ToldAfter(microseconds time) {
     now_ += time;
@@ -268,6 +271,36 @@ TEST_F(NodesTest, ASessionThatLooksIsToldAllThatHasEndedAndEachFromThenOn) {
   EndOne();
   TellEnds(static_cast<wire::EndsTold>(77));
   EXPECT_THAT(ToldAfter(milliseconds(0)), ElementsAre("1:3")) << "a value of a newer client";
+}
+
+TEST_F(NodesTest, ANodeThatIsLookedForIsToldAtOnceWithAllThatHasEnded) {
+  LookFor(2);
+  EndOne();
+  EXPECT_THAT(ToldAfter(milliseconds(0)), IsEmpty());
+  EndOne();
+  EXPECT_THAT(ToldAfter(milliseconds(0)), ElementsAre("1:2"));
+  EXPECT_EQ(nodes_.next_deadline(), std::nullopt);
+  EndOne();
+  EXPECT_THAT(ToldAfter(milliseconds(0)), IsEmpty()) << "the look has ended";
+  LookFor(3);
+  EXPECT_THAT(ToldAfter(milliseconds(0)), ElementsAre("1:3")) << "it has ended before";
+}
+
+TEST_F(NodesTest, TheLastLookCountsAndOneForWhatWasToldChangesNothing) {
+  LookFor(1);
+  LookFor(3);
+  EndOne();
+  EXPECT_THAT(ToldAfter(milliseconds(0)), IsEmpty()) << "another one is looked for";
+  EndOne();
+  LookFor(0);
+  EndOne();
+  EXPECT_THAT(ToldAfter(milliseconds(0)), IsEmpty()) << "none is looked for";
+  EXPECT_THAT(ToldAfter(milliseconds(10)), ElementsAre("1:3"));
+  for (const uint64_t number : {uint64_t{3}, uint64_t{1000}, ~uint64_t{0}}) {
+    LookFor(number);
+    EndOne();
+    EXPECT_THAT(ToldAfter(milliseconds(0)), IsEmpty());
+  }
 }
 
 TEST_F(NodesTest, ASessionThatAskedForNoEndsIsToldNoneWhateverItSays) {

@@ -68,25 +68,27 @@ class FakeClient final : public Client {
   bool reports_ends() const override { return false; }
   void BeginLook() override {}
   void EndLook() override {}
+  void LookFor(OperationId) override {}
   uint64_t losses() const override { return 0; }
-  void Put(ArrayHandle array, const ArraySpec& spec, std::span<const std::string_view> shards,
-           StatusCallback) override {
-    const UploadId upload = Upload(array, spec, nullptr);
+  OperationId Put(ArrayHandle array, const ArraySpec& spec,
+                  std::span<const std::string_view> shards, StatusCallback) override {
+    const OperationId upload = Upload(array, spec, nullptr);
     for (uint32_t i = 0; i < shards.size(); ++i) {
       auto copy = std::make_shared<const std::string>(shards[i]);
       Push(upload, i, *copy, [copy] {});
     }
+    return upload;
   }
-  UploadId Upload(ArrayHandle array, const ArraySpec& spec, StatusCallback) override {
+  OperationId Upload(ArrayHandle array, const ArraySpec& spec, StatusCallback) override {
     loop_.Post([this, array, spec] {
       Array& made = arrays_[array] = Array{spec, {}, absl::OkStatus()};
       for (size_t i = 0; i < spec.devices.size(); ++i)
         made.shards.push_back(std::make_shared<Cell>());
       ++cluster_.arrays_alive;
     });
-    return UploadId(NumberOf(array));  // the handle names the upload as well
+    return OperationId(NumberOf(array));  // the handle names the upload as well
   }
-  void Push(UploadId upload, uint32_t shard, std::string_view data,
+  void Push(OperationId upload, uint32_t shard, std::string_view data,
             std::function<void()> released) override {
     loop_.Post([this, array = ArrayOf(upload), shard, data, released] {
       if (auto found = arrays_.find(array); found != arrays_.end()) {
@@ -99,7 +101,7 @@ class FakeClient final : public Client {
       Recheck();
     });
   }
-  void Reserve(UploadId upload, uint32_t shard,
+  void Reserve(OperationId upload, uint32_t shard,
                std::function<void(std::shared_ptr<char>)> placed) override {
     loop_.Post([this, upload, shard, placed] {
       Array& array = arrays_[ArrayOf(upload)];
@@ -111,10 +113,12 @@ class FakeClient final : public Client {
       cluster_.changed.NotifyAll();
     });
   }
-  void AbandonUpload(UploadId upload, Status why) override { PoisonLater({ArrayOf(upload)}, why); }
+  void AbandonUpload(OperationId upload, Status why) override {
+    PoisonLater({ArrayOf(upload)}, why);
+  }
 
-  void Call(ExecutableHandle, std::span<const ArrayHandle> arguments,
-            std::span<const ArrayHandle> results, CallOptions) override {
+  OperationId Call(ExecutableHandle, std::span<const ArrayHandle> arguments,
+                   std::span<const ArrayHandle> results, CallOptions) override {
     std::vector<ArrayHandle> sources(arguments.begin(), arguments.end());
     loop_.Post([this, sources, results = std::vector<ArrayHandle>(results.begin(), results.end())] {
       for (ArrayHandle result : results) {
@@ -126,11 +130,13 @@ class FakeClient final : public Client {
       }
       Recheck();
     });
+    return OperationId();
   }
 
-  void Copy(std::span<const ArrayHandle> sources, std::span<const ArrayHandle> results,
-            std::span<const uint32_t>, const std::string&, StatusCallback) override {
+  OperationId Copy(std::span<const ArrayHandle> sources, std::span<const ArrayHandle> results,
+                   std::span<const uint32_t>, const std::string&, StatusCallback) override {
     for (size_t i = 0; i < sources.size(); ++i) CopyOne(sources[i], results[i]);
+    return OperationId();
   }
 
   void Regroup(std::vector<Regrouped> results) override {
@@ -223,7 +229,7 @@ class FakeClient final : public Client {
     StatusCallback done;
   };
 
-  static ArrayHandle ArrayOf(UploadId upload) { return ArrayHandle(NumberOf(upload)); }
+  static ArrayHandle ArrayOf(OperationId upload) { return ArrayHandle(NumberOf(upload)); }
   void FinishCompile(CompileCallback done) {
     ExecutableInfo info;
     {

@@ -70,24 +70,26 @@ class InertClient final : public Client {
   bool reports_ends() const override { return false; }
   void BeginLook() override {}
   void EndLook() override {}
+  void LookFor(OperationId) override {}
   uint64_t losses() const override { return 0; }
-  void Put(ArrayHandle array, const ArraySpec& spec, std::span<const std::string_view> shards,
-           StatusCallback) override {
-    const UploadId upload = Upload(array, spec, nullptr);
+  OperationId Put(ArrayHandle array, const ArraySpec& spec,
+                  std::span<const std::string_view> shards, StatusCallback) override {
+    const OperationId upload = Upload(array, spec, nullptr);
     for (uint32_t i = 0; i < shards.size(); ++i) {
       auto copy = std::make_shared<const std::string>(shards[i]);
       Push(upload, i, *copy, [copy] {});
     }
+    return upload;
   }
-  UploadId Upload(ArrayHandle array, const ArraySpec& spec, StatusCallback) override {
+  OperationId Upload(ArrayHandle array, const ArraySpec& spec, StatusCallback) override {
     CheckSpec(spec);
     arrays_[array] = spec;
-    const UploadId upload{NumberOf(array)};  // the handle names the upload as well
+    const OperationId upload{NumberOf(array)};  // the handle names the upload as well
     uploads_[upload] = spec;
     return upload;
   }
-  void Reserve(UploadId, uint32_t, std::function<void(std::shared_ptr<char>)>) override {}
-  void Push(UploadId upload, uint32_t shard, std::string_view data,
+  void Reserve(OperationId, uint32_t, std::function<void(std::shared_ptr<char>)>) override {}
+  void Push(OperationId upload, uint32_t shard, std::string_view data,
             std::function<void()> released) override {
     auto found = uploads_.find(upload);
     GANGWAY_CHECK(found != uploads_.end(), "a push is for an upload");
@@ -95,19 +97,21 @@ class InertClient final : public Client {
     GANGWAY_CHECK(data.size() == found->second.shard_bytes, "a push has all bytes of its shard");
     turns_.emplace_back(std::move(released));
   }
-  void AbandonUpload(UploadId upload, Status why) override {
+  void AbandonUpload(OperationId upload, Status why) override {
     GANGWAY_CHECK(uploads_.contains(upload) && !why.ok(), "an upload is abandoned with a reason");
   }
-  void Call(ExecutableHandle, std::span<const ArrayHandle> arguments,
-            std::span<const ArrayHandle> results, CallOptions options) override {
+  OperationId Call(ExecutableHandle, std::span<const ArrayHandle> arguments,
+                   std::span<const ArrayHandle> results, CallOptions options) override {
     for (uint32_t index : options.keep)
       GANGWAY_CHECK(index < arguments.size(), "a kept argument exists");
     for (ArrayHandle result : results) arrays_[result] = {xla::TYPE_U8, {4}, {0}, "", 4};
+    return OperationId();
   }
-  void Copy(std::span<const ArrayHandle> sources, std::span<const ArrayHandle> results,
-            std::span<const uint32_t> devices, const std::string&, StatusCallback) override {
+  OperationId Copy(std::span<const ArrayHandle> sources, std::span<const ArrayHandle> results,
+                   std::span<const uint32_t> devices, const std::string&, StatusCallback) override {
     GANGWAY_CHECK(sources.size() == results.size(), "a copy has a source for each result");
     for (uint32_t device : devices) CheckDevice(device);
+    return OperationId();
   }
   void Regroup(std::vector<Regrouped>) override {}
   void Fetch(ArrayHandle, std::vector<uint32_t> shards, FetchSink sink) override {
@@ -149,7 +153,7 @@ class InertClient final : public Client {
   ExecutableInfo info_;
   uint64_t next_ = uint64_t{1} << 62;
   std::map<ArrayHandle, ArraySpec> arrays_;
-  std::map<UploadId, ArraySpec> uploads_;
+  std::map<OperationId, ArraySpec> uploads_;
   std::deque<std::function<void()>> turns_;
 };
 

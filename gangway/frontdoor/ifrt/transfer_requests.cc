@@ -63,7 +63,7 @@ absl::StatusOr<HostBytesRef> Densify(absl::StatusOr<HostBytesRef> bytes, const B
 }
 
 // Pushes the bytes of `handle` to `shards` of `upload` when they have arrived.
-void PushWhenThere(SessionContext& context, uint64_t handle, UploadId upload,
+void PushWhenThere(SessionContext& context, uint64_t handle, OperationId upload,
                    std::vector<uint32_t> shards, BufferForm form) {
   if (form.dense_bytes == 0) {
     // An empty array needs no bytes; a buffer that arrives for it is taken and dropped.
@@ -115,7 +115,7 @@ absl::Status MakeOne(SessionContext& context, const xla::MakeArrayFromHostBuffer
   GANGWAY_ASSIGN_OR_RETURN(
       std::vector<ArrayHandle> handles,
       ResultHandles(context, std::span(&named, request.has_array_handle() ? 1 : 0), 1));
-  const UploadId upload = context.client.Upload(handles.front(), ToSpec(*info));
+  const OperationId upload = context.client.Upload(handles.front(), ToSpec(*info));
   std::vector<uint32_t> shards = AllShards(*info);
   context.arrays[handles.front()].info = std::move(info);
   response.mutable_make_array_from_host_buffer()->set_array_handle(NumberOf(handles.front()));
@@ -184,7 +184,7 @@ absl::Status MakeMany(SessionContext& context, std::span<const ArrayHandle> name
              *response.mutable_make_arrays_from_host_buffer_shards()->mutable_array_handles());
   for (size_t i = 0; i < arrays.size(); ++i) {
     context.arrays[handles[i]].info = arrays[i].info;
-    const UploadId upload = context.client.Upload(handles[i], ToSpec(*arrays[i].info));
+    const OperationId upload = context.client.Upload(handles[i], ToSpec(*arrays[i].info));
     const auto& buffers = request.specs(static_cast<int>(i)).host_buffers();
     for (int k = 0; k < buffers.size(); ++k) {
       PushWhenThere(context, buffers[k].host_buffer_handle(), upload,

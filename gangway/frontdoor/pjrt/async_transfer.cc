@@ -26,7 +26,7 @@ struct Incoming {
   const std::shared_ptr<const Shape> shape;
   Pieces pieces;
   std::unique_ptr<PJRT_Buffer> buffer;  // until it is retrieved
-  UploadId upload{};
+  OperationId upload{};
   bool has_ended = false;  // pushed, or failed
 };
 
@@ -109,7 +109,7 @@ absl::StatusOr<std::shared_ptr<const Shape>> ShapeOf(const PJRT_ShapeSpec& spec)
 void Declare(Manager& manager, Incoming& incoming) {
   Client* const client = manager.session();
   AwaitRoom(client);
-  auto produced = std::make_shared<Outcome>(client, Outcome::SetBy::kEnd);
+  auto produced = std::make_shared<Outcome>(client);
   auto array = std::make_shared<Array>(client, manager.memory->device->client->drops,
                                        client->NewArrayHandle(), 1, produced);
   incoming.upload =
@@ -120,6 +120,7 @@ void Declare(Manager& manager, Incoming& incoming) {
                       .memory_kind = MemoryKindFromClient(kMemoryKinds[manager.memory->kind]),
                       .shard_bytes = incoming.shape->bytes},
                      [produced](const absl::Status& status) { produced->Set(status); });
+  produced->SetOperation(incoming.upload);
   incoming.buffer.reset(NewBuffer(manager.memory, incoming.shape, std::move(array), 0));
 }
 

@@ -125,7 +125,7 @@ absl::Status ClientCreate(PJRT_Client_Create_Args& args) {
   GANGWAY_ASSIGN_OR_RETURN(const ClusterOptions options,
                            ReadOptions({args.create_options, args.num_options}));
   GANGWAY_ASSIGN_OR_RETURN(std::unique_ptr<Client> session, FromResult(Connect(options)));
-  session->EndLook();  // the outcomes begin theirs
+  session->EndLook();  // the outcomes look for theirs
   std::unique_ptr<PJRT_Client> client = NewClient(std::move(session));
   client->session->ServeHostCallbacks(HostFunctionsOfProcess());
   const ClusterInfo& cluster = client->session->cluster();

@@ -36,30 +36,33 @@ TEST(EventTest, AThreadThatHoldsPythonsLockRunsNoCallbacksOfOthers) {
   EXPECT_THAT(client.Take(), IsEmpty());
 }
 
-TEST(EventTest, AnEndIsLookedForFromTheFirstQuestionUntilItComes) {
+TEST(EventTest, TheFirstQuestionLooksForTheEndOfTheOperation) {
   RecordingClient client(1);
-  Outcome peeked(&client, Outcome::SetBy::kEnd), subscribed(&client, Outcome::SetBy::kEnd),
-      awaited(&client, Outcome::SetBy::kEnd), unasked(&client, Outcome::SetBy::kEnd);
-  EXPECT_EQ(client.looks(), 0);
+  Outcome peeked(&client), subscribed(&client), awaited(&client), unasked(&client);
+  uint64_t number = 0;
+  for (Outcome* each : {&peeked, &subscribed, &awaited, &unasked})
+    each->SetOperation(OperationId(++number));
   bool told = false;
   unasked.Then([&](const absl::Status&) { told = true; }, Outcome::Wanted::kLate);
-  EXPECT_EQ(client.looks(), 0);
-  for (int times = 0; times < 2; ++times) {
-    EXPECT_EQ(peeked.Peek(), std::nullopt);
-    EXPECT_EQ(client.looks(), 1);
-  }
+  EXPECT_THAT(client.Take(), IsEmpty());
+  EXPECT_EQ(peeked.Peek(), std::nullopt);
+  EXPECT_EQ(peeked.Peek(), std::nullopt);
   subscribed.Then([](const absl::Status&) {});
-  EXPECT_EQ(client.looks(), 2);
   EXPECT_EQ(awaited.WaitFor(std::chrono::milliseconds(0)), std::nullopt);
-  EXPECT_EQ(client.looks(), 3);
+  EXPECT_THAT(client.Take(), ElementsAre("look for 1", "look for 2", "look for 3", "wait"));
   for (Outcome* each : {&peeked, &subscribed, &awaited, &unasked}) each->Set(absl::OkStatus());
-  EXPECT_EQ(client.looks(), 0);
   EXPECT_TRUE(told);
-  EXPECT_EQ(peeked.Peek(), absl::OkStatus());
-  EXPECT_EQ(client.looks(), 0);
-  Outcome answer(&client);
+}
+
+TEST(EventTest, WhatHasEndedOrIsNoOperationIsNotLookedFor) {
+  RecordingClient client(1);
+  Outcome answer(&client), ended(&client);
   EXPECT_EQ(answer.Peek(), std::nullopt);
-  EXPECT_EQ(client.looks(), 0);
+  ended.Set(absl::OkStatus());
+  ended.SetOperation(OperationId(1));
+  EXPECT_EQ(ended.Peek(), absl::OkStatus());
+  ended.Then([](const absl::Status&) {});
+  EXPECT_THAT(client.Take(), IsEmpty());
   answer.Set(absl::OkStatus());
 }
 

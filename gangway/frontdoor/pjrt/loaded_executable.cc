@@ -262,7 +262,7 @@ absl::Status LoadedExecute(PJRT_LoadedExecutable_Execute_Args& args) {
         AddArgument(args, target, static_cast<uint32_t>(i), donated, arguments));
   NameLists(*executable.client, args.num_devices, donated, arguments);
   const auto count = static_cast<uint32_t>(args.num_devices);
-  auto over = std::make_shared<Outcome>(client, Outcome::SetBy::kEnd);  // of the call
+  auto over = std::make_shared<Outcome>(client);  // the end of the call
   std::vector<std::shared_ptr<Array>> results;
   std::vector<ArrayHandle> outputs;
   for (size_t i = 0; i < program.results.size(); ++i) {
@@ -274,7 +274,8 @@ absl::Status LoadedExecute(PJRT_LoadedExecutable_Execute_Args& args) {
   CallOptions options{.keep = kept, .gathered = arguments.gathered};
   if (args.options != nullptr) options.launch_id = static_cast<uint32_t>(args.options->launch_id);
   options.ended = [over](const absl::Status& status) { over->Set(status); };
-  client->Call(target.executable, arguments.arrays, outputs, std::move(options));
+  over->SetOperation(
+      client->Call(target.executable, arguments.arrays, outputs, std::move(options)));
   donated.Submitted();
   // JAX subscribes to the completion of every call. It makes a script wait for that only where the program has effects,
   // which are calls of the host; for all else it asks the results.

@@ -33,26 +33,31 @@ class RecordingClient final : public Client {
   const ClusterInfo& cluster() const override { return info_; }
   ArrayHandle NewArrayHandle() override { return ArrayHandle(next_++); }
   bool reports_ends() const override { return true; }
-  void BeginLook() override { ++looks_; }
-  void EndLook() override { --looks_; }
-  int looks() const { return looks_; }  // under way
+  void BeginLook() override {}
+  void EndLook() override {}
+  void LookFor(OperationId operation) override {
+    lines_.push_back(absl::StrCat("look for ", operation));
+  }
   uint64_t losses() const override { return losses_; }
   void Lose() { ++losses_; }
 
-  void Call(ExecutableHandle, std::span<const ArrayHandle> arguments,
-            std::span<const ArrayHandle> results, CallOptions options) override {
+  OperationId Call(ExecutableHandle, std::span<const ArrayHandle> arguments,
+                   std::span<const ArrayHandle> results, CallOptions options) override {
     std::string line = absl::StrCat("call ", absl::StrJoin(arguments, " "));
     for (const GatheredArgument& list : options.gathered)
       absl::StrAppend(&line, " [", list.index, ":", Text(list.shards), "]");
     lines_.push_back(absl::StrCat(line, " -> ", absl::StrJoin(results, " ")));
     options.ended(absl::OkStatus());
+    return NewOperation();
   }
-  void Copy(std::span<const ArrayHandle> sources, std::span<const ArrayHandle> results,
-            std::span<const uint32_t> devices, const std::string&, StatusCallback ended) override {
+  OperationId Copy(std::span<const ArrayHandle> sources, std::span<const ArrayHandle> results,
+                   std::span<const uint32_t> devices, const std::string&,
+                   StatusCallback ended) override {
     lines_.push_back(absl::StrCat("copy ", absl::StrJoin(sources, " "), " -> ",
                                   absl::StrJoin(results, " "), " on ",
                                   absl::StrJoin(devices, ",")));
     ended(absl::OkStatus());
+    return NewOperation();
   }
   void Regroup(std::vector<Regrouped> results) override {
     std::string line = "regroup";
@@ -74,20 +79,21 @@ class RecordingClient final : public Client {
     return ExecutableHandle(1);
   }
   void DropExecutables(std::span<const ExecutableHandle>) override {}
-  void Put(ArrayHandle array, const ArraySpec& spec, std::span<const std::string_view>,
-           StatusCallback ended) override {
+  OperationId Put(ArrayHandle array, const ArraySpec& spec, std::span<const std::string_view>,
+                  StatusCallback ended) override {
     lines_.push_back(absl::StrCat("put ", array, " on ", absl::StrJoin(spec.devices, ",")));
     ended(absl::OkStatus());
+    return NewOperation();
   }
-  UploadId Upload(ArrayHandle, const ArraySpec&, StatusCallback ended) override {
+  OperationId Upload(ArrayHandle, const ArraySpec&, StatusCallback ended) override {
     ended(absl::OkStatus());
-    return UploadId(1);
+    return NewOperation();
   }
-  void Push(UploadId, uint32_t, std::string_view, std::function<void()> released) override {
+  void Push(OperationId, uint32_t, std::string_view, std::function<void()> released) override {
     released();
   }
-  void Reserve(UploadId, uint32_t, std::function<void(std::shared_ptr<char>)>) override {}
-  void AbandonUpload(UploadId, Status) override {}
+  void Reserve(OperationId, uint32_t, std::function<void(std::shared_ptr<char>)>) override {}
+  void AbandonUpload(OperationId, Status) override {}
   void Fetch(ArrayHandle, std::vector<uint32_t>, FetchSink sink) override {
     sink.on_done(Unknown());
   }
@@ -120,10 +126,12 @@ class RecordingClient final : public Client {
     });
   }
 
+  OperationId NewOperation() { return OperationId(next_operation_++); }
+
   ClusterInfo info_;
   uint64_t next_ = 1;
+  uint64_t next_operation_ = 1;
   uint64_t losses_ = 0;
-  int looks_ = 0;
   std::vector<std::string> lines_;
 };
 

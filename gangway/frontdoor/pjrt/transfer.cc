@@ -103,7 +103,7 @@ constexpr size_t kPlacedBytesMin = size_t{512} << 10;
 constexpr std::chrono::milliseconds kPlaceLimit{500};
 
 // The memory that the worker grants for an upload; null: none, or not soon.
-std::shared_ptr<char> AwaitPlace(Client& client, UploadId upload) {
+std::shared_ptr<char> AwaitPlace(Client& client, OperationId upload) {
   using Granted = Answer<std::shared_ptr<char>>;
   const auto granted = std::make_shared<Granted>();
   const std::shared_ptr<Wait> wait = client.NewWait();
@@ -141,7 +141,7 @@ absl::StatusOr<HostLayout> LayoutOf(std::span<const int64_t> strides, const Shap
 }
 
 // Pushes bytes of the caller, copied.
-void PushCopy(Client& client, UploadId upload, std::string_view bytes) {
+void PushCopy(Client& client, OperationId upload, std::string_view bytes) {
   if (const std::shared_ptr<char> place = AwaitPlace(client, upload)) {
     std::memcpy(place.get(), bytes.data(), bytes.size());
     return client.Push(upload, 0, {place.get(), bytes.size()}, [place] {});
@@ -170,7 +170,7 @@ absl::StatusOr<PJRT_Buffer*> Upload(PJRT_Memory* memory, const std::shared_ptr<c
   const PJRT_Client& cluster = *memory->device->client;
   Client* const client = cluster.session.get();
   AwaitRoom(client);
-  auto produced = std::make_shared<Outcome>(client, Outcome::SetBy::kEnd);
+  auto produced = std::make_shared<Outcome>(client);
   auto array =
       std::make_shared<Array>(client, cluster.drops, client->NewArrayHandle(), 1, produced);
   const ArraySpec spec{.element_type = shape->element_type,
@@ -180,9 +180,11 @@ absl::StatusOr<PJRT_Buffer*> Upload(PJRT_Memory* memory, const std::shared_ptr<c
                        .shard_bytes = shape->bytes};
   auto ended = [produced](const absl::Status& status) { produced->Set(status); };
   if (bytes.size() < kPlacedBytesMin) {
-    client->Put(array->handle(), spec, {&bytes, 1}, std::move(ended));
+    produced->SetOperation(client->Put(array->handle(), spec, {&bytes, 1}, std::move(ended)));
   } else {
-    PushCopy(*client, client->Upload(array->handle(), spec, std::move(ended)), bytes);
+    const OperationId upload = client->Upload(array->handle(), spec, std::move(ended));
+    produced->SetOperation(upload);
+    PushCopy(*client, upload, bytes);
   }
   return NewBuffer(memory, shape, std::move(array), 0);
 }
@@ -260,12 +262,13 @@ absl::Status CopyTo(const PJRT_Buffer* source, PJRT_Memory* memory, PJRT_Buffer*
   GatheredArray view;
   if (shard->array().shard_count() > 1) view = ViewOf(cluster, *shard);
   const ArrayHandle from = view == nullptr ? shard->array().handle() : *view;
-  auto produced = std::make_shared<Outcome>(client, Outcome::SetBy::kEnd);
+  auto produced = std::make_shared<Outcome>(client);
   auto copied =
       std::make_shared<Array>(client, cluster.drops, client->NewArrayHandle(), 1, produced);
-  client->Copy(std::vector{from}, std::vector{copied->handle()},
-               std::vector{static_cast<uint32_t>(memory->device->description.id)}, KindOf(*memory),
-               [produced](const absl::Status& status) { produced->Set(status); });
+  produced->SetOperation(client->Copy(
+      std::vector{from}, std::vector{copied->handle()},
+      std::vector{static_cast<uint32_t>(memory->device->description.id)}, KindOf(*memory),
+      [produced](const absl::Status& status) { produced->Set(status); }));
   *result = NewBuffer(memory, source->shape, std::move(copied), 0);
   return absl::OkStatus();
 }

@@ -28,10 +28,10 @@
 namespace gangway {
 
 // Numbers that name things of a session, as types that do not mix: ArrayHandle(7) is the array of number 7, and
-// static_cast<uint64_t>(array) its number. No number names two things of a session; ArrayHandle() names none.
+// static_cast<uint64_t>(array) its number. ArrayHandle() names none.
 enum class ArrayHandle : uint64_t;
 enum class ExecutableHandle : uint64_t;
-enum class UploadId : uint64_t;  // the bytes of an array, for Push
+enum class OperationId : uint64_t;  // a Call, Put, Copy or Upload
 
 // What a backend plugin says of itself, such as the versions of StableHLO that it reads, or of its devices.
 struct PluginAttribute {
@@ -202,12 +202,17 @@ class Client {
   // must be empty. What a lost worker takes later is not in it: see losses().
   virtual bool reports_ends() const = 0;
 
-  // Something looks for ends, from BeginLook until EndLook: a thread waits for one, or a callback is to run at once.
-  // Looks are counted, and a session starts with one, its caller's. Without any look, `ended` runs up to 10 ms late,
-  // unless the operation has failed, and many operations cost fewer messages. Both take no time, but for BeginLook
-  // after many ends without a look, which sends a message. Threads may end a look that another is about to begin.
+  // A look asks for ends as soon as they come: a thread waits for one, or a callback is to run at once. Without any,
+  // `ended` runs up to 10 ms late, unless the operation has failed, and many operations cost fewer messages.
+  //
+  // Something looks for the end of every operation, from BeginLook until EndLook. Such looks are counted, and a session
+  // starts with one, its caller's. Threads may end a look that another is about to begin.
   virtual void BeginLook() = 0;
   virtual void EndLook() = 0;
+  // Something looks for the end of `operation`, until it comes; nothing happens if it has come, or there is no such
+  // operation. It sends what was submitted, as SendNow does. While many earlier operations are under way, only this end
+  // is told at once, with those that came before it: cheaper than a look for every one.
+  virtual void LookFor(OperationId operation) = 0;
 
   // Workers that were lost since the session began. Await asks again what is good.
   virtual uint64_t losses() const = 0;
@@ -215,41 +220,42 @@ class Client {
   // Makes `array` of its bytes: shards[i], one for each device or it fails with INVALID_ARGUMENT, dense and row-major,
   // copied before the call returns. Those of small arrays travel with the declaration (while few are under way): calls
   // that read them wait for nothing else, and arrays put one after the other onto the same devices cost little more.
-  virtual void Put(ArrayHandle array, const ArraySpec& spec,
-                   std::span<const std::string_view> shards, StatusCallback ended = nullptr) = 0;
-
-  // Declares `array`; its bytes follow with Push, in any order of shards. Returns the upload's id
-  // for Push.
-  virtual UploadId Upload(ArrayHandle array, const ArraySpec& spec,
+  virtual OperationId Put(ArrayHandle array, const ArraySpec& spec,
+                          std::span<const std::string_view> shards,
                           StatusCallback ended = nullptr) = 0;
+
+  // Declares `array`; its bytes follow with Push, in any order of shards, to this operation.
+  virtual OperationId Upload(ArrayHandle array, const ArraySpec& spec,
+                             StatusCallback ended = nullptr) = 0;
 
   // Sends all bytes of one shard of an upload, dense and row-major. `data` stays valid and unchanged
   // until `released` is called, on any thread, perhaps on the caller's before Push returns: do not
   // hold a lock that `released` takes. Each shard is pushed once: a repeated shard or a wrong size
   // fails the rest of the upload with INVALID_ARGUMENT.
-  virtual void Push(UploadId upload, uint32_t shard, std::string_view data,
+  virtual void Push(OperationId upload, uint32_t shard, std::string_view data,
                     std::function<void()> released) = 0;
 
   // Requests memory of the shard's worker before the bytes exist, if this process can share it. A
   // push whose bytes are already in that memory does not copy them. `placed` receives the memory at
   // most once, on the client's loop; it does not run if the worker grants none or the push came
   // first. The memory stays valid while referenced, but a later push may still copy its bytes.
-  virtual void Reserve(UploadId upload, uint32_t shard,
+  virtual void Reserve(OperationId upload, uint32_t shard,
                        std::function<void(std::shared_ptr<char> place)> placed) = 0;
 
   // Gives up the upload: the missing shards spoil the array with `why`.
-  virtual void AbandonUpload(UploadId upload, Status why) = 0;
+  virtual void AbandonUpload(OperationId upload, Status why) = 0;
 
   // Runs `executable`: one gang, all devices or none. The shards of arguments that the program
   // donates are consumed unless the argument is to be kept. The call itself never fails: unknown,
   // freed or foreign arguments spoil the results.
-  virtual void Call(ExecutableHandle executable, std::span<const ArrayHandle> arguments,
-                    std::span<const ArrayHandle> results, CallOptions options = {}) = 0;
+  virtual OperationId Call(ExecutableHandle executable, std::span<const ArrayHandle> arguments,
+                           std::span<const ArrayHandle> results, CallOptions options = {}) = 0;
 
-  // results[k] gets the shards of sources[k], shard i on devices[i]. `ended` runs once for all.
-  virtual void Copy(std::span<const ArrayHandle> sources, std::span<const ArrayHandle> results,
-                    std::span<const uint32_t> devices, const std::string& memory_kind,
-                    StatusCallback ended = nullptr) = 0;
+  // results[k] gets the shards of sources[k], shard i on devices[i]. `ended` runs once for all;
+  // the operation's number is that of the last array.
+  virtual OperationId Copy(std::span<const ArrayHandle> sources,
+                           std::span<const ArrayHandle> results, std::span<const uint32_t> devices,
+                           const std::string& memory_kind, StatusCallback ended = nullptr) = 0;
 
   // An array of Regroup.
   struct Regrouped {
