@@ -14,6 +14,9 @@ constexpr int kSendRounds = 4;
 constexpr int kSendsAtOnce = 4;
 constexpr std::chrono::microseconds kSendInterval{100};
 constexpr std::chrono::microseconds kLaterInterval{1000};
+// A caller is far ahead after so many operations without a wait, while the next one comes within the interval.
+constexpr uint64_t kAheadOps = 16;
+constexpr std::chrono::microseconds kAheadInterval{500};
 constexpr int kBurstOps = 256;  // of which a burst is sent without waiting for the interval's end
 // Unsent programs and operations: more than the controller accepts of one session's programs.
 constexpr size_t kWaitingBytesMax = size_t{2} << 30;
@@ -75,6 +78,7 @@ wire::Op* Submitter::AddOp() {
 
 void Submitter::CountNodes(uint64_t nodes, StatusCallback ended) {
   NoteEnds(nodes, std::move(ended));
+  if (nodes > 0) ++unawaited_ops_;
   submitted_.fetch_add(nodes, std::memory_order_relaxed);
 }
 
@@ -106,18 +110,34 @@ wire::Op* Submitter::LastOp() {
 void Submitter::SendOrWake(Urgency urgency) {
   {
     MutexLock lock(mutex_);
+    if (urgency == Urgency::kAtOnce) unawaited_ops_ = 0;
     if (batches_.empty()) return;
     if (sending_ || !link_ || link_->queued_bytes() > 0) return WakeLocked();
-    const bool may_wait_on =
-        urgency == Urgency::kLater && (FollowsAnother() || flush_at_.has_value());
-    if (urgency != Urgency::kAtOnce && (may_wait_on || IsBurst())) {
+    if (const auto interval = WaitOf(urgency)) {
       const bool is_full =
           batches_.size() > 1 || batches_.back().session_batch().ops_size() >= kBurstOps;
-      if (is_full) return WakeLocked();
-      return FlushWithinLocked(urgency == Urgency::kLater ? kLaterInterval : kSendInterval);
+      return is_full ? WakeLocked() : FlushWithinLocked(*interval);
     }
   }
   SendBatches();
+}
+
+std::optional<std::chrono::microseconds> Submitter::WaitOf(Urgency urgency) {
+  if (urgency == Urgency::kAtOnce) return std::nullopt;
+  if (urgency == Urgency::kLater && (FollowsAnother() || flush_at_.has_value()))
+    return kLaterInterval;
+  if (urgency == Urgency::kBatched && IsFarAhead()) return kAheadInterval;
+  if (!IsBurst()) return std::nullopt;
+  return urgency == Urgency::kLater ? kLaterInterval : kSendInterval;
+}
+
+// A script takes some 20 to 45 us for each call, and would send most of them on its own: it earns a send at once in each
+// interval. While nothing waits for one of them, none is the worse for waiting longer. Of a session that looks for every
+// end it is not known what it waits for.
+bool Submitter::IsFarAhead() {
+  const auto now = Clock::now();
+  const bool follows = now < std::exchange(ahead_until_, now + kAheadInterval);
+  return follows && unawaited_ops_ > kAheadOps && !looks_.are_for_all();
 }
 
 // Each frame costs both ends a system call and the controller a wake: a caller sends a few operations at once, those of
@@ -146,7 +166,7 @@ bool Submitter::FollowsAnother() {
 void Submitter::SendNow() {
   {
     MutexLock lock(mutex_);
-    if (batches_.empty() || !lost_.ok()) return;
+    if (!lost_.ok()) return;
   }
   SendOrWake(Urgency::kAtOnce);
 }
@@ -301,12 +321,13 @@ void Submitter::OnProgress(const wire::Progress& progress) {
   TellRoom();
 }
 
-// Not with a later operation: the thread that looks may submit none.
+// Not with a later operation: the thread that looks may submit none. What it waits for may be held.
 void Submitter::BeginLook() {
   {
     MutexLock lock(mutex_);
-    if (!looks_.Begin() || !lost_.ok()) return;
-    AddOp()->mutable_tell_ends()->set_when(wire::ENDS_AT_ONCE);
+    const bool is_to_be_told = looks_.Begin();
+    if (!lost_.ok()) return;
+    if (is_to_be_told) AddOp()->mutable_tell_ends()->set_when(wire::ENDS_AT_ONCE);
   }
   SendOrWake(Urgency::kAtOnce);
 }

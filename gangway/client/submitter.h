@@ -1,6 +1,7 @@
 // Submitter: what goes to the controller, in the order of submission, and what is known of its end. Threads append
 // operations to one pending batch. On an idle link they send it themselves; on a busy link the client's loop sends the
-// accumulated batch as one frame. A caller sends a few operations at once, those of a burst travel together.
+// accumulated batch as one frame. A caller sends a few operations at once, those of a burst travel together: the more of
+// them the longer nothing has waited for one, which sends what is held.
 //
 // It keeps the control link, the batch, the pace, the operations that have not ended (with their callbacks), the
 // callers that wait for room among them (TM-2), and the tasks that are to run on the loop, which also run during the
@@ -51,8 +52,10 @@ class Submitter {
     // The link took a frame no longer, so frames are lost. On the loop.
     std::function<void(const absl::Status& why)> on_failed;
   };
-  // kLater: behind another such one it waits, since nothing is done with it alone, and more will come.
-  enum class Urgency { kLater, kBatched, kAtOnce };
+  // kLater: behind another such one it waits, since nothing is done with it alone, and more will come. kBatched: as part
+  // of a burst it waits, for longer while the caller is far ahead, since LookFor sends what something waits for.
+  // kAnswered: as part of a burst it waits, but not for longer, since its caller waits for an answer.
+  enum class Urgency { kLater, kBatched, kAnswered, kAtOnce };
 
   // Declared before the lock under which an operation is appended, it sends the operation after that lock is released,
   // on the caller's thread (a link's Send never blocks). This saves each call a thread handoff.
@@ -178,6 +181,9 @@ class Submitter {
   void NoteEnds(uint64_t nodes, StatusCallback ended) GANGWAY_REQUIRES(mutex_);
   void DeferLocked(std::function<void()> task) GANGWAY_REQUIRES(mutex_);
   void SendOrWake(Urgency urgency) GANGWAY_EXCLUDES(mutex_);
+  // How long what was appended waits for others to be sent with; null: not at all.
+  std::optional<std::chrono::microseconds> WaitOf(Urgency urgency) GANGWAY_REQUIRES(mutex_);
+  bool IsFarAhead() GANGWAY_REQUIRES(mutex_);
   bool IsBurst() GANGWAY_REQUIRES(mutex_);
   bool FollowsAnother() GANGWAY_REQUIRES(mutex_);
   void FlushWithinLocked(std::chrono::microseconds interval) GANGWAY_REQUIRES(mutex_);
@@ -201,6 +207,8 @@ class Submitter {
   int sends_left_ GANGWAY_GUARDED_BY(mutex_) = 0;                         // at once, by callers
   Clock::time_point refilled_ GANGWAY_GUARDED_BY(mutex_);
   Clock::time_point follows_until_ GANGWAY_GUARDED_BY(mutex_);  // those that may wait
+  uint64_t unawaited_ops_ GANGWAY_GUARDED_BY(mutex_) = 0;       // since something waited for one
+  Clock::time_point ahead_until_ GANGWAY_GUARDED_BY(mutex_);
   std::vector<std::function<void()>> deferred_ GANGWAY_GUARDED_BY(mutex_);
   NodeEnds ends_ GANGWAY_GUARDED_BY(mutex_);
   EndLooks looks_ GANGWAY_GUARDED_BY(mutex_);

@@ -227,6 +227,31 @@ TEST_F(UnlookedSessionTest, ALookOfALostSessionSendsNothing) {
   EXPECT_EQ(session_.link->frames().size(), frames);
 }
 
+TEST_F(UnlookedSessionTest, FarAheadOfWhatItWaitsForACallerSendsNothingItself) {
+  std::promise<void> go_on;  // the loop sends nothing until then
+  session_.loop.Post([gate = go_on.get_future().share()] { gate.wait(); });
+  OperationId last{};
+  const auto call = [&] {
+    const Submitter::Sending sending(session_.submitter);
+    const auto fill = [&](wire::Op&, OperationId number) { last = number; };
+    ASSERT_TRUE(session_.submitter.Append(1, nullptr, fill).ok());
+  };
+  const auto sent = [&] { return session_.link->frames().size(); };
+  for (uint64_t i = 0; i < kMany; ++i) call();
+  const size_t before = sent();
+  for (const auto end = Clock::now() + std::chrono::milliseconds(20); Clock::now() < end;) call();
+  EXPECT_LT(sent(), before + 50) << "the caller has earned 200 sends at once";
+  session_.submitter.LookFor(last);
+  uint64_t nodes = 0;
+  for (const wire::Frame& frame : session_.link->frames())
+    for (const wire::Op& op : frame.session_batch().ops()) nodes += op.has_tell_ends() ? 0 : 1;
+  EXPECT_EQ(OperationId(kMany + nodes - 1), last) << "a look sends what is held";
+  const size_t frames = sent();
+  call();
+  EXPECT_EQ(sent(), frames + 1) << "what follows a wait may be waited for as well";
+  go_on.set_value();
+}
+
 TEST(SubmitterTest, ALostSessionRefusesAndEndsWhatItHad) {
   RecordedSession session;
   std::vector<absl::StatusCode> heard;
@@ -234,6 +259,8 @@ TEST(SubmitterTest, ALostSessionRefusesAndEndsWhatItHad) {
   ASSERT_TRUE(session.submitter.Append(4, ended, kNothing).ok());
   bool has_room = false;
   session.submitter.WhenRoom([&] { has_room = true; });
+  const size_t frames = session.link->frames().size();
+  EXPECT_EQ(frames, 2u) << "what waits for room sends what makes it";
   session.Lose(absl::UnavailableError("cut"));
   EXPECT_FALSE(session.submitter.Lose(absl::AbortedError("again")));
   EXPECT_TRUE(has_room);
@@ -241,7 +268,7 @@ TEST(SubmitterTest, ALostSessionRefusesAndEndsWhatItHad) {
   EXPECT_TRUE(absl::IsUnavailable(session.submitter.Append(1, ended, kNothing)));
   session.OnLoop([] {});
   EXPECT_THAT(heard, ElementsAre(absl::StatusCode::kUnavailable, absl::StatusCode::kUnavailable));
-  EXPECT_EQ(session.link->frames().size(), 1u);
+  EXPECT_EQ(session.link->frames().size(), frames);
 }
 
 // Later operations must not arrive without the lost ones.
