@@ -3,9 +3,9 @@
 //
 // A look is for every end, from Begin until End, or names one node, until that has ended. A session starts with one of
 // the first kind. After kUnlookedEndsMax ends that came without a look, the next operation carries the leave to tell
-// together; the next look takes that back, in a message of its own if need be. But the end of one node that is far ahead
-// of what has ended is asked for by its number: the many ends before it are still told together. So a session that
-// looks for each end or for every few sends nothing of this.
+// together; the next look takes that back, in a message of its own if need be. But the end of one node that is far
+// ahead of what has ended is asked for by its number: the many ends before it are still told together. So a session
+// that looks for each end or for every few sends nothing of this.
 //
 // Pure; not thread-safe. Looks for every end may end before they begin, where two threads meet: their number may pass
 // below 0.

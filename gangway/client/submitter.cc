@@ -131,9 +131,9 @@ std::optional<std::chrono::microseconds> Submitter::WaitOf(Urgency urgency) {
   return urgency == Urgency::kLater ? kLaterInterval : kSendInterval;
 }
 
-// A script takes some 20 to 45 us for each call, and would send most of them on its own: it earns a send at once in each
-// interval. While nothing waits for one of them, none is the worse for waiting longer. Of a session that looks for every
-// end it is not known what it waits for.
+// A script takes some 20 to 45 us for each call, and would send most of them on its own: it earns a send at once in
+// each interval. While nothing waits for one of them, none is the worse for waiting longer. Of a session that looks for
+// every end it is not known what it waits for.
 bool Submitter::IsFarAhead() {
   const auto now = Clock::now();
   const bool follows = now < std::exchange(ahead_until_, now + kAheadInterval);

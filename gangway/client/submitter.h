@@ -1,7 +1,7 @@
 // Submitter: what goes to the controller, in the order of submission, and what is known of its end. Threads append
 // operations to one pending batch. On an idle link they send it themselves; on a busy link the client's loop sends the
-// accumulated batch as one frame. A caller sends a few operations at once, those of a burst travel together: the more of
-// them the longer nothing has waited for one, which sends what is held.
+// accumulated batch as one frame. A caller sends a few operations at once, those of a burst travel together: the more
+// of them the longer nothing has waited for one, which sends what is held.
 //
 // It keeps the control link, the batch, the pace, the operations that have not ended (with their callbacks), the
 // callers that wait for room among them (TM-2), and the tasks that are to run on the loop, which also run during the
@@ -52,8 +52,8 @@ class Submitter {
     // The link took a frame no longer, so frames are lost. On the loop.
     std::function<void(const absl::Status& why)> on_failed;
   };
-  // kLater: behind another such one it waits, since nothing is done with it alone, and more will come. kBatched: as part
-  // of a burst it waits, for longer while the caller is far ahead, since LookFor sends what something waits for.
+  // kLater: behind another such one it waits, since nothing is done with it alone, and more will come. kBatched: as
+  // part of a burst it waits, for longer while the caller is far ahead, since LookFor sends what something waits for.
   // kAnswered: as part of a burst it waits, but not for longer, since its caller waits for an answer.
   enum class Urgency { kLater, kBatched, kAnswered, kAtOnce };
 

@@ -1,8 +1,8 @@
 // The outcome of something that a session waits for: a status that is set once, on any thread, and read or awaited by
 // any number of others. Shared with the callback of the client library that sets it.
 //
-// An operation's end is told late while nothing looks for it (Client::LookFor): the first question about an outcome that
-// such an end sets looks for it.
+// An operation's end is told late while nothing looks for it (Client::LookFor): the first question about an outcome
+// that such an end sets looks for it.
 //
 // Threading: thread-safe. Callbacks run on the thread that sets the outcome, or at once on the caller's; no lock is
 // held while they run. While a thread waits, it may run the client's callbacks (gangway::Wait): it must hold no lock

@@ -1,5 +1,5 @@
-// The ends of a session's nodes that its client has not been told yet, and which of the session's nodes the client looks
-// for. Nodes are numbered in the order of the session's operations, from 1. Pure; not thread-safe.
+// The ends of a session's nodes that its client has not been told yet, and which of the session's nodes the client
+// looks for. Nodes are numbered in the order of the session's operations, from 1. Pure; not thread-safe.
 #ifndef GANGWAY_CONTROLLER_CORE_NODE_ENDS_H_
 #define GANGWAY_CONTROLLER_CORE_NODE_ENDS_H_
 
