@@ -46,7 +46,7 @@ using gangway::ExecutableInfo;
 using gangway::Result;
 using gangway::Status;
 using gangway::StatusCode;
-using gangway::UploadId;
+using gangway::OperationId;
 using nlohmann::json;
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
@@ -134,7 +134,7 @@ Result<std::string> FetchShard(Client& client, ArrayHandle array, uint32_t shard
 }
 
 void PushTo(Client& client, ArrayHandle array, const ArraySpec& spec, const std::string& shard) {
-  const UploadId upload = client.Upload(array, spec);
+  const OperationId upload = client.Upload(array, spec);
   for (uint32_t i = 0; i < spec.devices.size(); ++i) {
     const auto bytes = std::make_shared<std::string>(shard);
     client.Push(upload, i, *bytes, [bytes] {});

@@ -194,7 +194,7 @@ ArrayHandle RandomSession::Upload(const Devices& devices) {
     const std::vector<std::string_view> shards(argument.shards.begin(), argument.shards.end());
     client_->Put(handle, spec, shards);
   } else {
-    const UploadId upload = client_->Upload(handle, spec);
+    const OperationId upload = client_->Upload(handle, spec);
     for (uint32_t shard = 0; shard < devices.size(); ++shard) {
       auto bytes = std::make_shared<std::string>(argument.shards[shard]);
       client_->Push(upload, shard, *bytes, [bytes] {});

@@ -18,7 +18,7 @@ namespace {
 
 using gangway::ArrayHandle;
 using gangway::Status;
-using gangway::UploadId;
+using gangway::OperationId;
 
 constexpr int32_t kU32 = 8;  // number of the element type, as in XLA's PrimitiveType
 
@@ -61,7 +61,7 @@ class Ring {
  private:
   ArrayHandle Put() {
     const ArrayHandle array = client_.NewArrayHandle();
-    const UploadId upload = client_.Upload(
+    const OperationId upload = client_.Upload(
         array, {.element_type = kU32, .shard_dims = {1}, .devices = devices_, .shard_bytes = 4});
     for (uint32_t shard = 0; shard < devices_.size(); ++shard)
       client_.Push(upload, shard, {reinterpret_cast<const char*>(&words_[shard]), 4}, [] {});
