@@ -17,8 +17,8 @@
 namespace {
 
 using gangway::ArrayHandle;
-using gangway::Status;
 using gangway::OperationId;
+using gangway::Status;
 
 constexpr int32_t kU32 = 8;  // number of the element type, as in XLA's PrimitiveType
 
