@@ -272,7 +272,7 @@ class Client {
   virtual void Fetch(ArrayHandle array, std::vector<uint32_t> shards, FetchSink sink) = 0;
 
   // Sends what was submitted. The library does so by itself, but may hold a burst of operations back
-  // to send them together: for some 100 us, or for 500 us after many that nothing has waited for, in
+  // to send them together: for some 100 us, or for 300 us after many that nothing has waited for, in
   // a session that does not look for every end. Call this before a wait for one of them; LookFor and
   // Await do it, too.
   virtual void SendNow() = 0;
