@@ -299,19 +299,19 @@ void Submitter::RunDeferred() {
 
 void Submitter::OnProgress(const wire::Progress& progress) {
   const uint64_t before = ended_.load(std::memory_order_relaxed);
-  if (options_.reports_ends) {
-    MutexLock lock(mutex_);  // before the callbacks, which begin and end looks
-    for (const wire::NodesEnded& nodes : progress.nodes())
-      looks_.NoteEnded(nodes.first(), nodes.count());
-  }
-  for (const wire::NodesEnded& nodes : progress.nodes()) {
-    std::vector<StatusCallback> ended;
-    {
-      MutexLock lock(mutex_);
-      ends_.End(nodes.first(), nodes.count(), ended);
+  std::vector<std::vector<StatusCallback>> ended(static_cast<size_t>(progress.nodes_size()));
+  {
+    // All before the callbacks: one of them may look for a node whose end has come as well.
+    MutexLock lock(mutex_);
+    for (int i = 0; i < progress.nodes_size(); ++i) {
+      const wire::NodesEnded& nodes = progress.nodes(i);
+      if (options_.reports_ends) looks_.NoteEnded(nodes.first(), nodes.count());
+      ends_.End(nodes.first(), nodes.count(), ended[static_cast<size_t>(i)]);
     }
-    const absl::Status status = wire::ToStatus(nodes.failure());
-    for (StatusCallback& each : ended) each(status);
+  }
+  for (int i = 0; i < progress.nodes_size(); ++i) {
+    const absl::Status status = wire::ToStatus(progress.nodes(i).failure());
+    for (StatusCallback& each : ended[static_cast<size_t>(i)]) each(status);
   }
   if (progress.ended() <= before) return;
   ended_.store(progress.ended(), std::memory_order_relaxed);

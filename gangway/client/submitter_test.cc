@@ -199,6 +199,26 @@ TEST_F(UnlookedSessionTest, ALookForOneEndNamesItAndSendsWhatWaits) {
       << "looked for already, none, ended, not submitted";
 }
 
+// One message tells of both ends; the callback of the first asks about the other one.
+TEST_F(UnlookedSessionTest, ALookForAnEndThatHasComeWithAnotherOneIsOver) {
+  constexpr uint64_t kFirst = kMany + 1, kSecond = kMany + 2;
+  Append(1);
+  const auto look = [this](const absl::Status&) {
+    session_.submitter.LookFor(OperationId(kFirst));
+  };
+  ASSERT_TRUE(session_.submitter.Append(1, look, kNothing).ok());
+  wire::Progress both = Ended(kSecond, 1, kMany + 2);
+  *both.add_nodes() = Ended(kFirst, 1, 0).nodes(0);
+  session_.OnLoop([&] { session_.submitter.OnProgress(both); });
+  session_.submitter.BeginLook();
+  session_.submitter.EndLook();
+  Append(kMany);
+  session_.OnLoop([&] { session_.submitter.OnProgress(Ended(kMany + 3, kMany, 2 * kMany + 2)); });
+  Append(1);
+  const std::vector<std::string> asked = Asked();
+  EXPECT_EQ(asked.at(asked.size() - 2), "ENDS_TOGETHER") << "nothing looks";
+}
+
 TEST_F(UnlookedSessionTest, ALookForAnEndNearByIsToldAtOnce) {
   Append(1);
   session_.submitter.LookFor(OperationId(kMany + 1));

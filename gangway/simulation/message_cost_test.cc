@@ -65,9 +65,10 @@ wire::Failure LongFailure() {
 // A controller of two islands, with n devices in all: device d is on island d % 2.
 class Head {
  public:
-  explicit Head(size_t devices) : devices_(devices), controller_(ConfigOf(devices)) {
+  explicit Head(size_t devices, bool wants_ends = false)
+      : devices_(devices), controller_(ConfigOf(devices)) {
     Step(controller::CompilerUp{1});
-    Step(controller::SessionOpened{SessionId(1), "one"});
+    Step(controller::SessionOpened{SessionId(1), "one", wants_ends});
   }
 
   void Step(controller::Event event) {
@@ -316,6 +317,20 @@ TEST(MessageCostTest, AnAwaitOfManyArrays) {
       return CountedWork{cost.blocks + settling.blocks, cost.bytes + settling.bytes};
     });
   }
+}
+
+// Each refused call is a range of its own, since its failure is.
+TEST(MessageCostTest, LooksForEndsAmongManyRefusedCalls) {
+  ExpectLinear([](size_t n) {
+    Head head(2, /*wants_ends=*/true);
+    for (size_t i = 0; i < n; ++i) {
+      head.Add()->mutable_call()->set_executable(1000 + i);
+      wire::TellEndsOp* op = head.Add()->mutable_tell_ends();
+      op->set_when(wire::ENDS_TOGETHER);
+      op->set_looked_for(2 * n);
+    }
+    return head.Cost();
+  });
 }
 
 TEST(MessageCostTest, ACallWithManyDonatedArguments) {

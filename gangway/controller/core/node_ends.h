@@ -37,12 +37,18 @@ class NodeEnds {
   // The client looks for the end of this node, and of no other one from now on; null: of none.
   void LookFor(std::optional<uint64_t> number) {
     looked_for_ = number;
-    has_looked_for_ = number && std::ranges::any_of(ends_, [&](const End& end) {
-                        return *number - end.first < end.count;
-                      });
+    has_looked_for_ = false;
+    is_unsought_ = number.has_value();
   }
-  // Whether it is among these ends.
-  bool has_looked_for() const { return has_looked_for_; }
+  // Whether it is among these ends. Takes time for each of them once after LookFor, whose number many messages may
+  // change before anything is told.
+  bool HasLookedFor() {
+    if (std::exchange(is_unsought_, false)) {
+      has_looked_for_ = std::ranges::any_of(
+          ends_, [&](const End& end) { return *looked_for_ - end.first < end.count; });
+    }
+    return has_looked_for_;
+  }
 
   // Takes the first `max` ranges out.
   void MoveTo(size_t max, wire::Progress& progress) {
@@ -68,6 +74,7 @@ class NodeEnds {
   bool has_failure_ = false;
   std::optional<uint64_t> looked_for_;
   bool has_looked_for_ = false;
+  bool is_unsought_ = false;  // it was not looked whether it is among these ends
 };
 
 }  // namespace gangway::controller

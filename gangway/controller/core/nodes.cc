@@ -238,7 +238,7 @@ void Nodes::OnTellEnds(SessionId id, const wire::TellEndsOp& op) {
   const bool together = op.when() == wire::ENDS_TOGETHER;
   session.telling = together ? Telling::kTogether : Telling::kEachAtOnce;
   session.ends.LookFor(op.looked_for() == 0 ? std::nullopt : std::optional(op.looked_for()));
-  if (session.untold && IsDueNow(session)) progressed_.insert(id);
+  if (session.untold) progressed_.insert(id);
 }
 
 void Nodes::ReportProgress(Time now) {
@@ -263,10 +263,10 @@ void Nodes::ReportProgress(Time now) {
 }
 
 // A failure is told at once: what follows from it should not have to wait. So is a node that the client looks for.
-bool Nodes::IsDueNow(const OfSession& session) {
+bool Nodes::IsDueNow(OfSession& session) {
   if (session.telling == Telling::kEachAtOnce || session.ends.has_failure()) return true;
-  if (session.ends.has_looked_for()) return true;
-  return session.ended - session.ended_reported >= kProgressStep;
+  if (session.ended - session.ended_reported >= kProgressStep) return true;
+  return session.ends.HasLookedFor();
 }
 
 void Nodes::NoteUntold(SessionId id, OfSession& session, Time now) {

@@ -129,7 +129,7 @@ class Nodes {
   void Spoil(Ordinal ordinal, Entry& entry, wire::FailureRef failure);
   void End(Ordinal ordinal);
   void TellFailure(const Entry& entry);
-  static bool IsDueNow(const OfSession& session);
+  static bool IsDueNow(OfSession& session);
   void NoteUntold(SessionId id, OfSession& session, Time now);
   static Time DueAt(const OfSession& session);
   void SetDue(SessionId id, Untold& untold, Time due);

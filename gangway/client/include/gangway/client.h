@@ -209,9 +209,10 @@ class Client {
   // starts with one, its caller's. Threads may end a look that another is about to begin.
   virtual void BeginLook() = 0;
   virtual void EndLook() = 0;
-  // Something looks for the end of `operation`, until it comes; nothing happens if it has come, or there is no such
-  // operation. It sends what was submitted, as SendNow does. While many earlier operations are under way, only this end
-  // is told at once, with those that came before it: cheaper than a look for every one.
+  // Something looks for the end of `operation`, of a copy of several arrays for that of the last one, until it comes;
+  // nothing happens if it has come, or there is no such operation. Otherwise it sends what was submitted, too. While
+  // many earlier operations are under way, only this end is told at once, with those that came before it: cheaper than
+  // a look for every one.
   virtual void LookFor(OperationId operation) = 0;
 
   // Workers that were lost since the session began. Await asks again what is good.

@@ -6,15 +6,12 @@
 namespace gangway::worker {
 
 void LateEnds::Add(Ordinal ordinal, bool hurries, std::function<void()> end) {
-  std::vector<std::function<void()>> going;
-  {
-    MutexLock lock(mutex_);
-    held_.push_back(std::move(end));
-    if (!hurries && ordinal.number() % kMax != 0 && held_.size() < kMax) return HoldLocked();
-    going.swap(held_);
-    due_.reset();
-  }
-  loop_->Post([late = shared_from_this(), going = std::move(going)]() mutable {
+  MutexLock lock(mutex_);
+  held_.push_back(std::move(end));
+  if (!hurries && ordinal.number() % kMax != 0 && held_.size() < kMax) return HoldLocked();
+  due_.reset();
+  // Under the lock: no end that is added later overtakes these.
+  loop_->Post([late = shared_from_this(), going = std::exchange(held_, {})]() mutable {
     late->DropTimer();
     for (auto& each : going) each();
   });
