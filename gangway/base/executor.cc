@@ -136,7 +136,7 @@ void EventLoop::Run() {
       if (gate_ == nullptr && !DueLocked()) poller = poller_;
     }
     if (poller == nullptr) continue;
-    Spin spin;
+    Spin spin(Spin::For::kNextMessage);
     while (!IsDue() && spin.Again()) Poll(*poller, Clock::time_point::min());
     if (IsDue()) spin.Found();
   }
@@ -269,7 +269,7 @@ void EventLoop::Lead(LoopWait& wait, Clock::time_point deadline) {
     MutexLock lock(mutex_);
     poller = poller_;
   }
-  Spin spin;
+  Spin spin(Spin::For::kAnswer);
   while (wait.BeginPoll(poller)) {
     Poll(*poller, spin.Again() ? Clock::time_point::min() : NextDue(deadline));
     wait.EndPoll();

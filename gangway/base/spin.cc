@@ -79,10 +79,11 @@ std::optional<size_t> SpinRule::Begin() {
   return seats_.Take();
 }
 
-Spin::Spin(SpinRule& rule) : rule_(rule) {
-  if (rule.limit().count() == 0 || World::installed() != nullptr || tries_.LeavesOut()) return;
+Spin::Spin(For what, SpinRule& rule) : rule_(rule) {
+  const Clock::duration limit = rule.limit() / (what == For::kAnswer ? 1 : 3);
+  if (limit.count() == 0 || World::installed() != nullptr || tries_.LeavesOut()) return;
   seat_ = rule.Begin();
-  if (seat_) until_ = Clock::now() + rule.limit();
+  if (seat_) until_ = Clock::now() + limit;
   if (!seat_) tries_.Note(false);
 }
 

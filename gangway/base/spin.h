@@ -3,7 +3,8 @@
 //
 // SpinRule: which threads of a host may spin, and for how long:
 // - for at most the limit (kDefaultUs, or kVariable in the environment) after the last message, which is the caller's
-//   to know: a spin begins when it has handled one;
+//   to know: a spin begins when it has handled one. A third of it where the next message may not come at all: a loop
+//   that spins long for it keeps the seat from the thread that waits for the answer which the loop has just sent;
 // - with one of the host's seats (host_seats.h), of which it has one less than cores, so that one core is left to what
 //   the spinning threads wait for;
 // - while no more threads can run than the host has cores, this one included: otherwise no core is free. Seats alone do
@@ -75,8 +76,10 @@ class SpinRule {
 
 class Spin {
  public:
+  enum class For { kAnswer, kNextMessage };
+
   // Begins one, or leaves it out. `rule` outlives this.
-  explicit Spin(SpinRule& rule = SpinRule::OfProcess());
+  explicit Spin(For what, SpinRule& rule = SpinRule::OfProcess());
   ~Spin();
   Spin(const Spin&) = delete;
   Spin& operator=(const Spin&) = delete;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <fstream>
@@ -49,7 +50,7 @@ class SpinTest : public ::testing::Test {
     return std::async(std::launch::async, run).get();
   }
   bool Spins() {
-    return Fresh([this] { return Spin(*rule_).Again(); });
+    return Fresh([this] { return Spin(Spin::For::kAnswer, *rule_).Again(); });
   }
 
   std::string folder_;
@@ -61,7 +62,7 @@ class SpinTest : public ::testing::Test {
 TEST_F(SpinTest, LastsAsLongAsTheLimit) {
   const auto lasts = [this] {
     const auto began = Clock::now();
-    Spin spin(*rule_);
+    Spin spin(Spin::For::kAnswer, *rule_);
     int tries = 0;
     while (spin.Again()) ++tries;
     const bool is_over = !spin.Again();
@@ -71,6 +72,25 @@ TEST_F(SpinTest, LastsAsLongAsTheLimit) {
   bool has_lasted = false;
   for (int i = 0; i < 100 && !has_lasted; ++i) has_lasted = Fresh(lasts);
   EXPECT_TRUE(has_lasted);
+}
+
+TEST_F(SpinTest, ForTheNextMessageItLastsAThirdAsLong) {
+  const auto lasts = [this](Spin::For what) {
+    Clock::duration duration{};
+    Fresh([&] {
+      const auto began = Clock::now();
+      Spin spin(what, *rule_);
+      while (spin.Again()) continue;
+      duration = Clock::now() - began;
+      return true;
+    });
+    return duration;
+  };
+  Clock::duration least = Clock::duration::max();
+  for (int i = 0; i < 100 && least >= microseconds(kLimitUs); ++i)
+    least = std::min(least, lasts(Spin::For::kNextMessage));
+  EXPECT_GE(least, microseconds(kLimitUs / 3));
+  EXPECT_LT(least, microseconds(kLimitUs));
 }
 
 TEST_F(SpinTest, WithALimitOfZeroNoneBegins) {
@@ -83,7 +103,7 @@ TEST_F(SpinTest, ALongerLimitThanThePermittedIsCut) {
   rule_->SetLimit(UINT32_MAX);
   const auto began = Clock::now();
   EXPECT_TRUE(Fresh([this] {
-    Spin spin(*rule_);
+    Spin spin(Spin::For::kAnswer, *rule_);
     while (spin.Again()) continue;
     return true;
   }));
@@ -92,7 +112,8 @@ TEST_F(SpinTest, ALongerLimitThanThePermittedIsCut) {
 
 TEST_F(SpinTest, OneCoreIsLeftToOthers) {
   EXPECT_FALSE(Fresh([this] {
-    const Spin first(*rule_), second(*rule_), third(*rule_);
+    const Spin first(Spin::For::kAnswer, *rule_), second(Spin::For::kAnswer, *rule_),
+        third(Spin::For::kAnswer, *rule_);
     return Spins();
   }));
 }
@@ -103,7 +124,8 @@ TEST_F(SpinTest, ASeatIsFreeAgainAfterTheSpin) {
 
 TEST_F(SpinTest, ASpinThatIsOverKeepsNoSeatFromOthers) {
   EXPECT_TRUE(Fresh([this] {
-    Spin first(*rule_), second(*rule_), third(*rule_);
+    Spin first(Spin::For::kAnswer, *rule_), second(Spin::For::kAnswer, *rule_),
+        third(Spin::For::kAnswer, *rule_);
     for (Spin* each : {&first, &second, &third})
       while (each->Again()) continue;
     return Spins();
@@ -124,7 +146,7 @@ TEST_F(SpinTest, WithOneCoreOrAnUnknownNumberNoneBegins) {
     SpinRule rule({.seats_file = folder_ + "/seats", .cores = cores, .runnable_threads = [] {
                      return size_t{1};
                    }});
-    EXPECT_FALSE(Fresh([&] { return Spin(rule).Again(); }));
+    EXPECT_FALSE(Fresh([&] { return Spin(Spin::For::kAnswer, rule).Again(); }));
   }
 }
 
@@ -133,7 +155,7 @@ TEST_F(SpinTest, AThreadWhoseSpinsAreInVainLeavesMostOut) {
   constexpr int kWaits = 1000;
   EXPECT_TRUE(Fresh([this] {
     for (int i = 0; i < kWaits; ++i) {
-      Spin spin(*rule_);
+      Spin spin(Spin::For::kAnswer, *rule_);
       while (spin.Again()) continue;
     }
     return true;
@@ -143,7 +165,7 @@ TEST_F(SpinTest, AThreadWhoseSpinsAreInVainLeavesMostOut) {
   rule_->SetLimit(kLimitUs);
   runnable_ = 5;
   EXPECT_TRUE(Fresh([this] {
-    for (int i = 0; i < kWaits; ++i) (void)Spin(*rule_).Again();
+    for (int i = 0; i < kWaits; ++i) (void)Spin(Spin::For::kAnswer, *rule_).Again();
     return true;
   }));
   EXPECT_LT(asked_, kWaits / 10) << "to ask for a free core in vain costs, too";
@@ -185,6 +207,15 @@ TEST_F(LoopSpinTest, ALoopSpinsOnlyWhileSomethingIsUnderWay) {
   for (int i = 0; i < 5; ++i) Round(loop, [] {});
   loop.Stop();
   EXPECT_EQ(asked_, asked) << "idle again";
+}
+
+TEST_F(LoopSpinTest, ALoopSpinsForTheNextMessage) {
+  rule_->SetLimit(2);  // of which a third is nothing
+  EventLoop loop("test");
+  ASSERT_TRUE(loop.poller().ok());
+  for (int i = 0; i < 5; ++i) Round(loop, [] { LoopWork::Note(); });
+  loop.Stop();
+  EXPECT_EQ(asked_, 0);
 }
 
 TEST_F(LoopSpinTest, ALoopThatSpinsRunsWhatComes) {

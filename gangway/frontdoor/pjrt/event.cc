@@ -58,7 +58,7 @@ bool IsInCallback() { return is_in_callback; }
 void LookFor(Outcome& outcome) {
   if (is_in_callback || outcome.Peek()) return;
   if (HoldsPythonsLock()) {
-    Spin spin;
+    Spin spin(Spin::For::kAnswer);
     while (!outcome.Peek() && spin.Again()) continue;
     if (outcome.Peek()) spin.Found();
     return;
