@@ -33,7 +33,7 @@ void Fetches::Fetch(ArrayHandle array, std::span<const uint32_t> shards, FetchSi
     return submitter_.Defer(
         [done = std::move(sink.on_done), why = submitter_.lost()] { done(why); });
   }
-  const Submitter::Sending sending(submitter_, Submitter::Urgency::kAnswered);
+  const Submitter::Sending sending(submitter_);
   MutexLock lock(mutex_);
   const bool may_join = sink.may_join && shards.size() == 1;
   std::optional<FetchId> id;

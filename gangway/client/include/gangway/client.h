@@ -172,8 +172,8 @@ class Wait {
   // To be called when what is waited for has come: by a callback, or by any other thread, at any time, also after the
   // client's end. Again: no effect.
   virtual void End() = 0;
-  // Waits until End, at most for `limit`; whether it came. One thread at a time, not in a callback, which would wait
-  // for itself and returns at once. Do not hold a lock that a callback of this client takes.
+  // Sends what was submitted, and waits until End, at most for `limit`; whether it came. One thread at a time, not in a
+  // callback, which would wait for itself and returns at once. Do not hold a lock that a callback of this client takes.
   virtual bool For(std::chrono::nanoseconds limit) = 0;
 };
 
@@ -274,8 +274,8 @@ class Client {
 
   // Sends what was submitted. The library does so by itself, but may hold a burst of operations back
   // to send them together: for some 100 us, or for 300 us after many that nothing has waited for, in
-  // a session that does not look for every end. Call this before a wait for one of them; LookFor and
-  // Await do it, too.
+  // a session that does not look for every end. LookFor, Await and Wait::For do it, too: call this
+  // before any other wait for one of them.
   virtual void SendNow() = 0;
 
   // A wait for one of this client's callbacks; its For is called before the client's end.
