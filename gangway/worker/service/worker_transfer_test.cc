@@ -2,14 +2,19 @@
 // with and without shared memory. The test plays their scheduler and their client.
 #include <gmock/gmock.h>
 
+#include <array>
 #include <cstdio>
+#include <cstring>
 #include <fstream>
 #include <functional>
 #include <future>
+#include <memory>
 #include <set>
 #include <string>
 
 #include "gangway/base/nightly_test_util.h"
+#include "gangway/device/device.h"
+#include "gangway/device/element_type.h"
 #include "gangway/device/sim/sim_backend.h"
 #include "gangway/transport/grpc/grpc.h"
 #include "gangway/wire/failure.h"
@@ -971,9 +976,14 @@ TEST_P(SharedTransferTest, APlaceOfACancelledRequestIsNotUsedAgain) {
   EXPECT_GT(MappedSharedBytes(), before) << "the copy needed a new segment";
 }
 
+// Keeps how many bytes of shards were sent.
 class DeafLink final : public transport::Link {
  public:
-  absl::Status Send(wire::Frame) override { return absl::OkStatus(); }
+  absl::Status Send(wire::Frame frame) override {
+    shard_bytes_ += frame.bulk().bytes().data().size();
+    return absl::OkStatus();
+  }
+  size_t shard_bytes() const { return shard_bytes_; }
   size_t queued_bytes() const override { return 0; }
   size_t writable_bytes() const override { return SIZE_MAX; }
   size_t frame_bytes_max() const override { return SIZE_MAX; }
@@ -982,14 +992,45 @@ class DeafLink final : public transport::Link {
 
  private:
   const transport::Peer peer_;
+  size_t shard_bytes_ = 0;
+};
+
+// A buffer that this process can read, if it must not ask the runtime for that.
+class ReadableBuffer final : public device::Buffer {
+ public:
+  explicit ReadableBuffer(size_t floats)
+      : spec_{.element_type = 11, .dims = {static_cast<int64_t>(floats)}} {}
+
+  int device() const override { return 0; }
+  const device::ArraySpec& spec() const override { return spec_; }
+  std::string memory_kind() const override { return "device"; }
+  absl::StatusOr<size_t> OnDeviceBytes() const override { return device::HostBytes(spec_).value(); }
+  void OnReady(device::StatusCallback callback) override { callback(absl::OkStatus()); }
+  void CopyToHost(void*, size_t, device::StatusCallback) override { ++asked_; }
+  bool CopyToHostNow(void* dst, size_t bytes) override {
+    std::memset(dst, 1, bytes);
+    return true;
+  }
+  absl::StatusOr<std::unique_ptr<device::Buffer>> CopyToDevice(int, std::string_view) override {
+    return absl::UnimplementedError("not of this test");
+  }
+  void Delete() override {}
+  bool IsDeleted() const override { return false; }
+  int asked() const { return asked_; }
+
+ private:
+  const device::ArraySpec spec_;
+  int asked_ = 0;  // the runtime
 };
 
 class ShardSenderTest : public testing::Test {
  protected:
-  ShardSenderTest() : sender_({.loop = &loop_, .on_refused = [this](uint64_t) { ++refused_; }}) {
+  ShardSenderTest()
+      : sender_({.loop = &loop_,
+                 .callbacks = std::make_shared<InFlight>(),
+                 .on_refused = [this](uint64_t) { ++refused_; }}) {
     OnLoop([this] {
-      for (uint64_t stream : {1, 2})
-        sender_.Accept(stream, std::make_shared<DeafLink>(), "island0/worker1");
+      for (uint64_t stream : {1, 2}) sender_.Accept(stream, links_[stream - 1], "island0/worker1");
     });
   }
   ~ShardSenderTest() override {
@@ -1020,10 +1061,31 @@ class ShardSenderTest : public testing::Test {
   }
   static TransferKey Key(uint64_t ordinal) { return {Ordinal(ordinal), 0}; }
 
+  const std::array<std::shared_ptr<DeafLink>, 2> links_{std::make_shared<DeafLink>(),
+                                                        std::make_shared<DeafLink>()};
   EventLoop loop_{"sender"};
   int refused_ = 0;
   ShardSender sender_;
 };
+
+TEST_F(ShardSenderTest, ASmallShardIsReadWithoutTheRuntimesThreads) {
+  const auto small = std::make_shared<ReadableBuffer>(250);
+  const auto large = std::make_shared<ReadableBuffer>(250'000);
+  uint64_t ordinal = 0;
+  for (const auto& buffer : {small, large}) {
+    OnLoop([&] {
+      Request(1, ++ordinal, TransferToken::Split(kToken).ask);
+      sender_.Offer({.key = Key(ordinal),
+                     .token = TransferToken::Split(kToken),
+                     .taken = [](const auto&) {}});
+      sender_.Settle(Key(ordinal), TransferPlane::Buffers{buffer});
+    });
+    OnLoop([] {});  // what was read is sent in the next round
+    EXPECT_EQ(links_[0]->shard_bytes(), 1000u) << "of the small one alone";
+  }
+  EXPECT_EQ(small->asked(), 0);
+  EXPECT_EQ(large->asked(), 1);
+}
 
 // More of them than a stream may have parked. Every second one is offered, and its offer is cancelled before.
 TEST_F(ShardSenderTest, ADroppedRequestIsNotParked) {

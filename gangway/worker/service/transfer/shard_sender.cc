@@ -18,6 +18,8 @@ namespace gangway::worker {
 namespace {
 
 constexpr size_t kPieceBytesMax = size_t{1} << 20;
+// Copying so few bytes takes less time than to wake a thread of the device runtime that does it, and this one again.
+constexpr size_t kReadHereMax = size_t{64} << 10;
 constexpr size_t kActiveMax = 4;       // shards of a session that take turns on a stream
 constexpr size_t kParkedMax = 65'536;  // per stream: requests, and blocks that they name
 constexpr std::chrono::milliseconds kWatchInterval{500};
@@ -290,20 +292,23 @@ void ShardSender::ReadAll(uint64_t id, TransferKey key, const Offered& offered,
     const size_t size = offered.sizes[i];
     const auto target = offered.targets.empty() ? nullptr : offered.targets[i].memory;
     std::byte* const place = target != nullptr ? target.get() : std::exchange(next, next + size);
-    buffer->CopyToHost(place, size,
-                       CountOwed(options_.callbacks, [this, id, key, bytes, target,
-                                                      buffer](const absl::Status& status) {
-                         absl::Status first_error;
-                         {
-                           MutexLock lock(bytes->mutex);
-                           bytes->first_error.Update(status);
-                           if (--bytes->reads_left != 0) return;
-                           first_error = bytes->first_error;
-                         }
-                         options_.loop->Post([this, id, key, bytes, first_error] {
-                           OnRead(id, key, bytes, first_error);
-                         });
-                       }));
+    const auto read = [this, id, key, bytes, target, buffer](const absl::Status& status) {
+      absl::Status first_error;
+      {
+        MutexLock lock(bytes->mutex);
+        bytes->first_error.Update(status);
+        if (--bytes->reads_left != 0) return;
+        first_error = bytes->first_error;
+      }
+      options_.loop->Post(
+          [this, id, key, bytes, first_error] { OnRead(id, key, bytes, first_error); });
+    };
+    // The buffer is shared, so nothing donates it, and it is kept by `read`.
+    if (size <= kReadHereMax && buffer->CopyToHostNow(place, size)) {
+      read(absl::OkStatus());
+    } else {
+      buffer->CopyToHost(place, size, CountOwed(options_.callbacks, read));
+    }
   }
 }
 
