@@ -70,7 +70,7 @@ void WorkerCore::Prepare(wire::Node& message) {
   }
   DropRepeats(node.inputs);
   if (!failure) return;
-  Locate(ordinal, node.program, *failure);
+  identity_.Locate(ordinal, node.program, *failure);
   node.failure = std::move(failure);
   PoisonResultsOf(message, node);
 }
@@ -94,11 +94,11 @@ std::optional<wire::Failure> WorkerCore::PrepareLaunchNode(const wire::Node& mes
         absl::StrCat("The launch names ", launch.results_size(), " results and ",
                      executable.label->name, " has ", executable.results.size(), "."));
   }
-  if (executable.has_members && launch.island_epoch() < epoch_) {
+  if (executable.has_members && launch.island_epoch() < fleet_.epoch()) {
     return wire::MakeFailure(
         absl::StatusCode::kUnavailable,
         absl::StrCat("The gang was sent in epoch ", launch.island_epoch(), " of its island, and ",
-                     identity_.name, " is in epoch ", epoch_,
+                     identity_.name, " is in epoch ", fleet_.epoch(),
                      ": a worker that may be one of its members has started or ended since."),
         "Call the program again.");
   }
@@ -109,15 +109,15 @@ std::optional<wire::Failure> WorkerCore::PrepareLaunchNode(const wire::Node& mes
                         .donated = {launch.donated().begin(), launch.donated().end()},
                         .launch_id = launch.launch_id(),
                         .callback_depth = launch.callback_depth()};
-  prepare.positions.reserve(executable.places.local.size());
-  for (const auto& [position, device] : executable.places.local) {
+  prepare.positions.reserve(executable.positions.local.size());
+  for (const auto& [position, device] : executable.positions.local) {
     prepare.positions.push_back({position, device, {}});
     prepare.positions.back().arguments.reserve(static_cast<size_t>(launch.arguments_size()));
   }
   std::vector<ShardKey> shards;
   for (int k = 0; k < launch.arguments_size(); ++k) {
-    if (auto failure = Resolve(launch.arguments(k), executable.places, absl::StrCat("Argument ", k),
-                               node, shards))
+    if (auto failure = Resolve(launch.arguments(k), executable.positions,
+                               absl::StrCat("Argument ", k), node, shards))
       return failure;
     for (size_t i = 0; i < shards.size(); ++i) prepare.positions[i].arguments.push_back(shards[i]);
   }
@@ -134,7 +134,7 @@ std::optional<wire::Failure> WorkerCore::PrepareLaunchNode(const wire::Node& mes
     CreateStorage result =
         MakeStorage(StorageId(launch.results(r)), node.session, executable.results[r]);
     prepare.results.push_back({.storage = result.storage, .held = result.held});
-    if (auto failure = AddResult(node, std::move(result), executable.places)) return failure;
+    if (auto failure = AddResult(node, std::move(result), executable.positions)) return failure;
   }
   if (prepare.positions.empty()) return std::nullopt;
   if (!executable.held.has_record()) return executable.failure;  // it was not even loaded
@@ -145,10 +145,10 @@ std::optional<wire::Failure> WorkerCore::PrepareLaunchNode(const wire::Node& mes
 std::optional<wire::Failure> WorkerCore::PrepareUploadNode(const wire::Node& message, Node& node) {
   const wire::Upload& upload = message.upload();
   node.kind = Node::Kind::kUpload;
-  const LocalPlaces places = PlacesOf(upload.spec().devices());
+  const LocalPositions positions = fleet_.PositionsOf(upload.spec().devices());
   UploadKey key{node.session, UploadId(upload.upload())};
   auto failure = AddResult(
-      node, MakeStorage(StorageId(upload.storage()), node.session, upload.spec()), places);
+      node, MakeStorage(StorageId(upload.storage()), node.session, upload.spec()), positions);
   if (failure || node.outputs.empty()) {
     DropUnclaimed(key);
     return failure;
@@ -162,7 +162,8 @@ std::optional<wire::Failure> WorkerCore::PrepareUploadNode(const wire::Node& mes
   state.ordinal = Ordinal(message.ordinal());
   state.storage = StorageId(upload.storage());
   state.shard_bytes = upload.spec().shard_bytes();
-  for (const LocalPlaces::Place& place : places.local) state.wanted.push_back(place.position);
+  for (const LocalPositions::Position& position : positions.local)
+    state.wanted.push_back(position.number);
   TryFill(key, state);  // detects a failure or a wrong size of bytes that arrived earlier
   return std::nullopt;
 }
@@ -170,7 +171,7 @@ std::optional<wire::Failure> WorkerCore::PrepareUploadNode(const wire::Node& mes
 // All its bytes are here before its release (GS-4).
 std::optional<wire::Failure> WorkerCore::PreparePutNode(wire::Node& message, Node& node) {
   node.kind = Node::Kind::kPut;
-  const LocalPlaces places = PlacesOf(message.put().devices());
+  const LocalPositions positions = fleet_.PositionsOf(message.put().devices());
   PreparePut prepare{.ordinal = Ordinal(message.ordinal()), .session = node.session, .parts = {}};
   for (wire::PutArray& array : *message.mutable_put()->mutable_arrays()) {
     CreateStorage result = MakeStorage(StorageId(array.storage()), node.session, array.tensor());
@@ -181,8 +182,8 @@ std::optional<wire::Failure> WorkerCore::PreparePutNode(wire::Node& message, Nod
           absl::StrCat("An array came with the bytes of ", array.shards_size(), " shards for ",
                        message.put().devices_size(), " devices."));
     }
-    if (auto failure = AddResult(node, std::move(result), places)) return failure;
-    for (const auto& [position, device] : places.local) {
+    if (auto failure = AddResult(node, std::move(result), positions)) return failure;
+    for (const auto& [position, device] : positions.local) {
       PreparePut::Part& part = prepare.parts.emplace_back(PreparePut::Part{key, device, {}});
       part.to.shard = position;
       part.bytes = std::move(*array.mutable_shards(static_cast<int>(position)));
@@ -195,8 +196,8 @@ std::optional<wire::Failure> WorkerCore::PreparePutNode(wire::Node& message, Nod
 std::optional<wire::Failure> WorkerCore::PrepareCopyNode(const wire::Node& message, Node& node) {
   const wire::Copy& copy = message.copy();
   node.kind = Node::Kind::kCopy;
-  const LocalPlaces from = PlacesOf(copy.source_devices());
-  const LocalPlaces to = PlacesOf(copy.devices());
+  const LocalPositions from = fleet_.PositionsOf(copy.source_devices());
+  const LocalPositions to = fleet_.PositionsOf(copy.devices());
   if (from.count != to.count) {
     return wire::MakeFailure(
         absl::StatusCode::kInvalidArgument,
@@ -221,22 +222,22 @@ std::optional<wire::Failure> WorkerCore::PrepareCopyNode(const wire::Node& messa
 
 // Merges the two lists, each by position: one that is in both moves, one that is in `from` alone leaves, and one that
 // is in `to` alone comes.
-void WorkerCore::AddPositions(const wire::Copy& copy, const LocalPlaces& from,
-                              const LocalPlaces& to, PrepareCopy& prepare) {
+void WorkerCore::AddPositions(const wire::Copy& copy, const LocalPositions& from,
+                              const LocalPositions& to, PrepareCopy& prepare) {
   auto sink = to.local.begin();
   auto receive_before = [&](size_t position) {
-    for (; sink != to.local.end() && sink->position < position; ++sink) {
-      const DeviceId sender(copy.source_devices(static_cast<int>(sink->position)));
-      prepare.receives.push_back({{}, sink->device, sink->position, sender});
+    for (; sink != to.local.end() && sink->number < position; ++sink) {
+      const DeviceId sender(copy.source_devices(static_cast<int>(sink->number)));
+      prepare.receives.push_back({{}, sink->device, sink->number, sender});
     }
   };
-  for (const LocalPlaces::Place& source : from.local) {
-    receive_before(source.position);
-    if (sink != to.local.end() && sink->position == source.position) {
+  for (const LocalPositions::Position& source : from.local) {
+    receive_before(source.number);
+    if (sink != to.local.end() && sink->number == source.number) {
       prepare.moves.push_back({{}, {}, source.device, (sink++)->device});
     } else {
-      const DeviceId receiver(copy.devices(static_cast<int>(source.position)));
-      prepare.sends.push_back({{}, source.device, source.position, receiver});
+      const DeviceId receiver(copy.devices(static_cast<int>(source.number)));
+      prepare.sends.push_back({{}, source.device, source.number, receiver});
     }
   }
   receive_before(to.count);
@@ -244,27 +245,27 @@ void WorkerCore::AddPositions(const wire::Copy& copy, const LocalPlaces& from,
 
 std::optional<wire::Failure> WorkerCore::PrepareCopied(const wire::Copy& copy,
                                                        const wire::CopiedArray& array,
-                                                       const LocalPlaces& from,
-                                                       const LocalPlaces& to, Node& node,
+                                                       const LocalPositions& from,
+                                                       const LocalPositions& to, Node& node,
                                                        PrepareCopy& prepare) {
-  std::vector<ShardKey> shards;  // by place of `from`
+  std::vector<ShardKey> shards;  // by position of `from`
   if (auto failure = Resolve(array.source(), from, "The source", node, shards)) return failure;
   CreateStorage result = MakeStorage(StorageId(array.storage()), node.session, array.spec());
   result.memory_kind = copy.memory_kind();
-  // Each place of `from` moves or leaves, and each of `to` is moved to or receives, in their order.
+  // Each position of `from` moves or leaves, and each of `to` is moved to or receives, in their order.
   auto move = prepare.moves.begin();
   auto send = prepare.sends.begin();
   for (size_t i = 0; i < shards.size(); ++i) {
-    const uint32_t position = from.local[i].position;
+    const uint32_t position = from.local[i].number;
     const bool leaves = send != prepare.sends.end() && send->position == position;
     (leaves ? (send++)->from : (move++)->from).push_back(std::move(shards[i]));
   }
   move = prepare.moves.begin();
   auto receive = prepare.receives.begin();
-  for (const LocalPlaces::Place& place : to.local) {
-    const bool comes = receive != prepare.receives.end() && receive->position == place.position;
+  for (const LocalPositions::Position& position : to.local) {
+    const bool comes = receive != prepare.receives.end() && receive->position == position.number;
     (comes ? (receive++)->to : (move++)->to)
-        .push_back({.storage = result.storage, .shard = place.position, .held = result.held});
+        .push_back({.storage = result.storage, .shard = position.number, .held = result.held});
   }
   return AddResult(node, std::move(result), to);
 }
@@ -273,15 +274,15 @@ std::optional<wire::Failure> WorkerCore::PrepareFetchNode(const wire::Node& mess
   const wire::Fetch& fetch = message.fetch();
   node.kind = Node::Kind::kFetch;
   node.fetch = FetchId(fetch.fetch());
-  const LocalPlaces places = PlacesOf(fetch.devices());
+  const LocalPositions positions = fleet_.PositionsOf(fetch.devices());
   PrepareFetch prepare{
       .ordinal = Ordinal(message.ordinal()), .session = node.session, .fetch = node.fetch};
-  for (const auto& [position, device] : places.local) {
+  for (const auto& [position, device] : positions.local) {
     node.fetch_shards.push_back(position);
     prepare.parts.push_back({{}, device, position});
   }
   std::vector<ShardKey> shards;
-  if (auto failure = Resolve(fetch.source(), places, "The fetch", node, shards)) return failure;
+  if (auto failure = Resolve(fetch.source(), positions, "The fetch", node, shards)) return failure;
   for (size_t i = 0; i < shards.size(); ++i) prepare.parts[i].from = shards[i];
   if (prepare.parts.empty()) return std::nullopt;
   HoldTask(node, std::move(prepare));
@@ -289,25 +290,26 @@ std::optional<wire::Failure> WorkerCore::PrepareFetchNode(const wire::Node& mess
 }
 
 std::optional<wire::Failure> WorkerCore::Resolve(const wire::ArrayRef& ref,
-                                                 const LocalPlaces& places, const std::string& what,
-                                                 Node& node, std::vector<ShardKey>& shards) {
+                                                 const LocalPositions& positions,
+                                                 const std::string& what, Node& node,
+                                                 std::vector<ShardKey>& shards) {
   shards.clear();
-  shards.reserve(places.local.size());
+  shards.reserve(positions.local.size());
   size_t begin = 0;  // position of the run's first shard
   for (const wire::ShardRun& run : ref.runs()) {
-    const size_t end = std::min<size_t>(begin + run.count(), places.count);
-    for (; shards.size() < places.local.size(); node.inputs.push_back(shards.back().storage)) {
-      const LocalPlaces::Place& place = places.local[shards.size()];
-      if (place.position >= end) break;
-      const auto at = static_cast<uint32_t>(place.position - begin);
+    const size_t end = std::min<size_t>(begin + run.count(), positions.count);
+    for (; shards.size() < positions.local.size(); node.inputs.push_back(shards.back().storage)) {
+      const LocalPositions::Position& position = positions.local[shards.size()];
+      if (position.number >= end) break;
+      const auto at = static_cast<uint32_t>(position.number - begin);
       shards.push_back({StorageId(run.storage()), run.first() + at});
-      if (auto failure = CheckShard(shards.back(), place.device, what)) return failure;
+      if (auto failure = CheckShard(shards.back(), position.device, what)) return failure;
     }
     begin = end;
   }
-  if (begin == places.count) return std::nullopt;
+  if (begin == positions.count) return std::nullopt;
   return wire::MakeFailure(absl::StatusCode::kInvalidArgument,
-                           absl::StrCat(what, " has ", begin, " shards where ", places.count,
+                           absl::StrCat(what, " has ", begin, " shards where ", positions.count,
                                         " devices each need one."));
 }
 
@@ -342,10 +344,11 @@ std::optional<wire::Failure> WorkerCore::CheckShard(ShardKey& key, int device,
   }
   const int actual = shard == nullptr ? -1 : shard->device;
   if (actual == device) return std::nullopt;
-  return wire::MakeFailure(absl::StatusCode::kInvalidArgument,
-                           absl::StrCat(what, " has shard ", key.shard, " of storage ", key.storage,
-                                        " on ", DeviceName(actual), " where ", DeviceName(device),
-                                        " needs it; copy it there first."));
+  return wire::MakeFailure(
+      absl::StatusCode::kInvalidArgument,
+      absl::StrCat(what, " has shard ", key.shard, " of storage ", key.storage, " on ",
+                   fleet_.DeviceName(actual), " where ", fleet_.DeviceName(device),
+                   " needs it; copy it there first."));
 }
 
 // Nodes that come later cannot use the shard.
@@ -356,18 +359,18 @@ void WorkerCore::Consume(const ShardKey& key, Ordinal launch) {
 }
 
 std::optional<wire::Failure> WorkerCore::AddResult(Node& node, CreateStorage result,
-                                                   const LocalPlaces& places) {
-  if (places.local.empty()) return std::nullopt;
+                                                   const LocalPositions& positions) {
+  if (positions.local.empty()) return std::nullopt;
   auto [entry, is_new] = storages_.try_emplace(result.storage);
   if (!is_new) {
     return wire::MakeFailure(absl::StatusCode::kInvalidArgument,
                              absl::StrCat("Storage ", result.storage, " exists already."));
   }
-  entry->second.shard_count = places.count;
+  entry->second.shard_count = positions.count;
   entry->second.held = result.held;
-  entry->second.shards.reserve(places.local.size());
-  result.shards.reserve(places.local.size());
-  for (const auto& [position, device] : places.local) {
+  entry->second.shards.reserve(positions.local.size());
+  result.shards.reserve(positions.local.size());
+  for (const auto& [position, device] : positions.local) {
     entry->second.shards.push_back({position, device, {}});
     result.shards.push_back({position, device});
   }
@@ -388,24 +391,6 @@ void WorkerCore::PoisonResultsOf(const wire::Node& message, Node& node) {
     if (storages_.try_emplace(result).second) node.outputs.push_back(result);
   }
   for (StorageId output : node.outputs) Settle(output, node.failure);
-}
-
-WorkerCore::LocalPlaces WorkerCore::PlacesOf(
-    const google::protobuf::RepeatedField<uint32_t>& devices) const {
-  LocalPlaces places{.count = static_cast<size_t>(devices.size()), .local = {}};
-  for (int i = 0; i < devices.size(); ++i) {
-    auto entry = local_devices_.find(DeviceId(devices.Get(i)));
-    if (entry != local_devices_.end())
-      places.local.push_back({static_cast<uint32_t>(i), entry->second});
-  }
-  return places;
-}
-
-std::string WorkerCore::DeviceName(int local) const {
-  for (const auto& [id, index] : local_devices_) {
-    if (index == local) return absl::StrCat("device ", id);
-  }
-  return "another worker";
 }
 
 }  // namespace gangway::worker

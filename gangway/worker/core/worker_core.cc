@@ -86,45 +86,27 @@ void WorkerCore::On(ItemArrived& event) {
 }
 
 void WorkerCore::Open(const wire::OpenDevices& open) {
-  BeginEpoch(open.island_epoch());
-  local_devices_.clear();
-  for (int i = 0; i < open.devices_size() && i < identity_.device_count; ++i) {
-    local_devices_[DeviceId(open.devices(i))] = i;
-  }
+  fleet_.Open(open);
   if (open.devices_size() != identity_.device_count) {
     Emit(Complain{absl::StrCat("The scheduler named ", open.devices_size(), " devices for ",
                                identity_.name, ", which has ", identity_.device_count)});
   }
 }
 
-bool WorkerCore::BeginEpoch(uint64_t epoch) {
-  if (epoch < epoch_) return false;
-  epoch_ = epoch;
-  return true;
-}
-
 void WorkerCore::Know(wire::Worker& other) {
-  if (!BeginEpoch(other.island_epoch())) {
-    return Emit(Complain{absl::StrCat("A member of epoch ", other.island_epoch(),
-                                      " was named and ignored: the island is in epoch ", epoch_)});
-  }
-  const auto worker = std::make_shared<const wire::Worker>(std::move(other));
-  for (const uint32_t device : worker->devices()) others_[DeviceId(device)] = worker;
-  Emit(KnowMember{worker});
-}
-
-WorkerRef WorkerCore::WorkerOf(DeviceId device) const {
-  const auto found = others_.find(device);
-  return found == others_.end() ? nullptr : found->second;
+  WorkerRef worker = fleet_.Know(other);
+  if (worker != nullptr) return Emit(KnowMember{std::move(worker)});
+  Emit(Complain{absl::StrCat("A member of epoch ", other.island_epoch(),
+                             " was named and ignored: the island is in epoch ", fleet_.epoch())});
 }
 
 void WorkerCore::Load(wire::Load& load) {
   const ExecutableId id(load.executable());
   Executable executable{.label = wire::LabelOf(load.name(), load.source()),
-                        .places = PlacesOf(load.devices())};
+                        .positions = fleet_.PositionsOf(load.devices())};
   executable.results.assign(load.results().begin(), load.results().end());
-  const LocalPlaces& places = executable.places;
-  const bool any = !places.local.empty(), all = places.local.size() == places.count;
+  const LocalPositions& positions = executable.positions;
+  const bool any = !positions.local.empty(), all = positions.local.size() == positions.count;
   wire::Report report;
   report.mutable_loaded()->set_executable(load.executable());
   if (any && (all || load.has_positions())) {
@@ -139,24 +121,20 @@ void WorkerCore::Load(wire::Load& load) {
     if (load.has_positions()) action.positions = load.positions();
     if (load.has_positions() && load.has_collectives()) {
       executable.has_members = true;
-      BeginEpoch(load.island_epoch());
+      fleet_.BeginEpoch(load.island_epoch());
       action.places = {load.devices().begin(), load.devices().end()};
-      for (const DeviceId place :
-           action.places) {  // the devices of a worker often follow one another
-        WorkerRef member = WorkerOf(place);
-        if (member != nullptr && (action.members.empty() || action.members.back() != member))
-          action.members.push_back(std::move(member));
-      }
+      action.members = fleet_.MembersOn(action.places);
     }
-    for (const LocalPlaces::Place& place : places.local) action.devices.push_back(place.device);
+    for (const LocalPositions::Position& position : positions.local)
+      action.devices.push_back(position.device);
     Emit(std::move(action));
   } else if (any) {
     executable.failure =
-        Fail(absl::StatusCode::kUnimplemented,
-             absl::StrCat("Program ", load.name(), " spans ", identity_.name,
-                          " and other workers, but was compiled for one. Use devices of "
-                          "one worker for one jit, and device_put between them."),
-             {}, executable.label);
+        identity_.Fail(absl::StatusCode::kUnimplemented,
+                       absl::StrCat("Program ", load.name(), " spans ", identity_.name,
+                                    " and other workers, but was compiled for one. Use devices of "
+                                    "one worker for one jit, and device_put between them."),
+                       {}, executable.label);
     *report.mutable_loaded()->mutable_failure() = *executable.failure;
     *reports_.add_reports() = std::move(report);
   } else {
@@ -203,7 +181,7 @@ void WorkerCore::On(UploadRefused& event) {
   upload.staged.clear();
   if (!upload.failure) {
     upload.failure = std::move(event.failure);
-    Locate(upload.ordinal, nullptr, *upload.failure);
+    identity_.Locate(upload.ordinal, nullptr, *upload.failure);
   }
   TryFill(key, upload);
 }
@@ -261,11 +239,11 @@ void WorkerCore::Release(Ordinal ordinal, OrderPosition position) {
   auto entry = nodes_.find(ordinal);
   if (entry == nodes_.end()) {
     Emit(SkipPosition{position});
-    return Report(ordinal,
-                  Fail(absl::StatusCode::kDataLoss,
-                       "A node was released that this worker does not have; the worker was "
-                       "restarted, or a message was lost.",
-                       ordinal, nullptr));
+    return Report(ordinal, identity_.Fail(
+                               absl::StatusCode::kDataLoss,
+                               "A node was released that this worker does not have; the worker was "
+                               "restarted, or a message was lost.",
+                               ordinal, nullptr));
   }
   Node& node = entry->second;
   if (node.released) return Emit(Complain{absl::StrCat("Node ", ordinal, " was released twice")});
@@ -284,20 +262,11 @@ void WorkerCore::RunNode(Ordinal ordinal, Node& node) {
       return TryFill(key, upload->second);
   }
   if (node.prepared) {
-    if (!node.sources.empty()) NameSenders(ordinal, node);
+    // The senders of a copy have been described by now.
+    if (!node.sources.empty()) Emit(NamePeers{ordinal, node.held, fleet_.SendersOn(node.sources)});
     return Emit(Run{ordinal, node.held, node.order_position});
   }
   Finish(ordinal, std::nullopt);  // no part of it is on this worker
-}
-
-void WorkerCore::NameSenders(Ordinal ordinal, const Node& node) {
-  NamePeers named{.ordinal = ordinal, .held = node.held};
-  for (const DeviceId source : node.sources) {
-    WorkerRef sender = WorkerOf(source);
-    if (sender != nullptr && sender->incarnation() == 0) sender = nullptr;
-    named.workers.push_back(std::move(sender));
-  }
-  Emit(std::move(named));
 }
 
 // The failure, known at the release, that keeps the node from running on all its local devices.
@@ -306,9 +275,9 @@ std::optional<wire::Failure> WorkerCore::FailureBefore(Ordinal ordinal, const No
   for (StorageId input : node.inputs) {
     auto entry = storages_.find(input);
     if (entry == storages_.end()) {
-      return Fail(absl::StatusCode::kDataLoss,
-                  absl::StrCat("Storage ", input, " was freed before it was used."), ordinal,
-                  node.program);
+      return identity_.Fail(absl::StatusCode::kDataLoss,
+                            absl::StrCat("Storage ", input, " was freed before it was used."),
+                            ordinal, node.program);
     }
     const Storage& storage = entry->second;
     if (storage.state == Storage::State::kFailed) return storage.failure;
@@ -329,10 +298,10 @@ void WorkerCore::TryFill(const UploadKey& key, Upload& upload) {
     if (staged == upload.staged.end() || staged->second == upload.shard_bytes || upload.failure)
       continue;
     upload.failure =
-        Fail(absl::StatusCode::kInvalidArgument,
-             absl::StrCat("Shard ", shard, " of upload ", key.upload, " arrived with ",
-                          staged->second, " bytes instead of ", upload.shard_bytes, "."),
-             {}, nullptr);
+        identity_.Fail(absl::StatusCode::kInvalidArgument,
+                       absl::StrCat("Shard ", shard, " of upload ", key.upload, " arrived with ",
+                                    staged->second, " bytes instead of ", upload.shard_bytes, "."),
+                       {}, nullptr);
     Emit(DropUpload{key.session, key.upload});  // at once, whenever the node is released
   }
   if (upload.failure) {
@@ -441,7 +410,7 @@ void WorkerCore::Abandon(const UploadKey& key, const Upload& upload) {
   bool complete = std::all_of(upload.wanted.begin(), upload.wanted.end(),
                               [&](uint32_t shard) { return upload.staged.contains(shard); });
   if (complete) return;  // it waits only for its release
-  entry->second.failure = Fail(
+  entry->second.failure = identity_.Fail(
       absl::StatusCode::kCancelled,
       absl::StrCat("The session ended before all bytes of upload ", key.upload, " had arrived."),
       upload.ordinal, nullptr);
@@ -522,21 +491,6 @@ void WorkerCore::SettleWaiters() {
     std::vector<Ordinal> round = std::exchange(woken_, {});
     for (Ordinal ordinal : round) Verdict(ordinal);
   }
-}
-
-wire::Failure WorkerCore::Fail(absl::StatusCode code, std::string_view message, Ordinal ordinal,
-                               const wire::ProgramLabelRef& program) const {
-  wire::Failure failure = wire::MakeFailure(code, message);
-  Locate(ordinal, program, failure);
-  return failure;
-}
-
-void WorkerCore::Locate(Ordinal ordinal, const wire::ProgramLabelRef& program,
-                        wire::Failure& failure) const {
-  wire::SetProgram(program, failure);
-  failure.set_gang(ordinal.number());
-  failure.set_worker(identity_.name);
-  failure.set_incarnation(identity_.incarnation.number());
 }
 
 }  // namespace gangway::worker

@@ -27,25 +27,17 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
-#include "absl/status/status.h"
-
 #include "gangway/base/ids.h"
 #include "gangway/worker/core/actions.h"
+#include "gangway/worker/core/fleet.h"
 #include "gangway/worker/core/held.h"
+#include "gangway/worker/core/identity.h"
 
 namespace gangway::worker {
-
-// The worker, as its failure records name it.
-struct Identity {
-  std::string name;  // "island0/worker1"
-  Incarnation incarnation;
-  int device_count = 0;
-};
 
 struct Counts {
   size_t storages = 0;
@@ -58,7 +50,8 @@ struct Counts {
 
 class WorkerCore {
  public:
-  explicit WorkerCore(Identity identity) : identity_(std::move(identity)) {}
+  explicit WorkerCore(Identity identity)
+      : identity_(std::move(identity)), fleet_(identity_.device_count) {}
 
   std::vector<Action> Step(Event event);
 
@@ -68,17 +61,6 @@ class WorkerCore {
   void Clear();
 
  private:
-  // Which of the positions 0 to count - 1 of a program, or shards of an array, are on this worker. What a worker does
-  // for a launch is in proportion to these, however many there are elsewhere.
-  struct LocalPlaces {
-    struct Place {
-      uint32_t position = 0;
-      int device = 0;
-    };
-    size_t count = 0;
-    std::vector<Place> local;  // by position
-  };
-
   struct Storage {
     enum class State { kPending, kThere, kFailed };
     struct Shard {
@@ -137,7 +119,7 @@ class WorkerCore {
   struct Executable {
     wire::ProgramLabelRef label;
     Held<ExecutableSlot> held;
-    LocalPlaces places;
+    LocalPositions positions;
     std::vector<wire::TensorSpec> results;
     bool has_members = false;              // which run its collectives, Gangway's own
     std::optional<wire::Failure> failure;  // of loading
@@ -157,10 +139,6 @@ class WorkerCore {
   // Items.
   void Open(const wire::OpenDevices& open);
   void Know(wire::Worker& other);
-  // The worker of a device elsewhere. Null: it is not known.
-  WorkerRef WorkerOf(DeviceId device) const;
-  // The epoch of a word about other workers. False: it is an earlier one.
-  bool BeginEpoch(uint64_t epoch);
   void Load(wire::Load& load);
   void Release(Ordinal ordinal, OrderPosition position);
   void Cancel(Ordinal ordinal, const wire::Failure& failure);
@@ -175,32 +153,28 @@ class WorkerCore {
   std::optional<wire::Failure> PrepareUploadNode(const wire::Node& message, Node& node);
   std::optional<wire::Failure> PreparePutNode(wire::Node& message, Node& node);
   std::optional<wire::Failure> PrepareCopyNode(const wire::Node& message, Node& node);
-  static void AddPositions(const wire::Copy& copy, const LocalPlaces& from, const LocalPlaces& to,
-                           PrepareCopy& prepare);
+  static void AddPositions(const wire::Copy& copy, const LocalPositions& from,
+                           const LocalPositions& to, PrepareCopy& prepare);
   // Adds the array's shards to each of these positions.
   std::optional<wire::Failure> PrepareCopied(const wire::Copy& copy, const wire::CopiedArray& array,
-                                             const LocalPlaces& from, const LocalPlaces& to,
+                                             const LocalPositions& from, const LocalPositions& to,
                                              Node& node, PrepareCopy& prepare);
   std::optional<wire::Failure> PrepareFetchNode(const wire::Node& message, Node& node);
-  // Finds the storage shard of `ref` at each local place, in their order, and checks that it exists
+  // Finds the storage shard of `ref` at each local position, in their order, and checks that it exists
   // on that device.
-  std::optional<wire::Failure> Resolve(const wire::ArrayRef& ref, const LocalPlaces& places,
+  std::optional<wire::Failure> Resolve(const wire::ArrayRef& ref, const LocalPositions& positions,
                                        const std::string& what, Node& node,
                                        std::vector<ShardKey>& shards);
   // Also finds what is held of its storage.
   std::optional<wire::Failure> CheckShard(ShardKey& key, int device, const std::string& what) const;
   void Consume(const ShardKey& key, Ordinal launch);
   std::optional<wire::Failure> AddResult(Node& node, CreateStorage result,
-                                         const LocalPlaces& places);
+                                         const LocalPositions& positions);
   void PoisonResultsOf(const wire::Node& message, Node& node);
-  LocalPlaces PlacesOf(const google::protobuf::RepeatedField<uint32_t>& devices) const;
-  std::string DeviceName(int local) const;
 
   // Ends of nodes.
   std::optional<wire::Failure> FailureBefore(Ordinal ordinal, const Node& node) const;
   void RunNode(Ordinal ordinal, Node& node);
-  // Of a copy that is released: its senders have been described by now.
-  void NameSenders(Ordinal ordinal, const Node& node);
   void TryFill(const UploadKey& key, Upload& upload);
   void DropUnclaimed(const UploadKey& key);
   void AbandonUploads(SessionId session);
@@ -213,10 +187,6 @@ class WorkerCore {
   void ForgetUpload(Ordinal ordinal, const Node& node);
   void Report(Ordinal ordinal, const std::optional<wire::Failure>& failure);
 
-  wire::Failure Fail(absl::StatusCode code, std::string_view message, Ordinal ordinal,
-                     const wire::ProgramLabelRef& program) const;
-  // Adds the node, its program and this worker.
-  void Locate(Ordinal ordinal, const wire::ProgramLabelRef& program, wire::Failure& failure) const;
   template <typename A>
   void HoldTask(Node& node, A prepare) {
     node.prepared = true;
@@ -230,10 +200,7 @@ class WorkerCore {
   }
 
   const Identity identity_;
-  std::map<DeviceId, int> local_devices_;  // local index
-  uint64_t epoch_ = 0;                     // of the island, as far as other workers were described
-  std::unordered_map<DeviceId, WorkerRef>
-      others_;  // by each of their devices; incarnation 0: it is down
+  Fleet fleet_;
   std::unordered_map<StorageId, Storage> storages_;
   std::unordered_map<Ordinal, Node> nodes_;
   std::map<UploadKey, Upload> uploads_;

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "gangway/wire/failure.h"
+#include "gangway/worker/core/core_test_util.h"
 
 namespace gangway::worker {
 namespace {
@@ -57,12 +58,7 @@ class WorkerCoreTest : public ::testing::Test {
     return spec;
   }
   static wire::ArrayRef Ref(uint64_t storage, uint32_t count = 2, uint32_t first = 0) {
-    wire::ArrayRef ref;
-    wire::ShardRun& run = *ref.add_runs();
-    run.set_storage(storage);
-    run.set_first(first);
-    run.set_count(count);
-    return ref;
+    return RefTo(storage, count, first);
   }
   static wire::IslandItem NodeItem(uint64_t ordinal) {
     wire::IslandItem item;
@@ -182,14 +178,6 @@ class WorkerCoreTest : public ::testing::Test {
     log_.clear();
   }
 
-  template <typename A>
-  static std::vector<A> All(const std::vector<Action>& actions) {
-    std::vector<A> found;
-    for (const Action& action : actions) {
-      if (auto* match = std::get_if<A>(&action)) found.push_back(*match);
-    }
-    return found;
-  }
   static std::vector<uint64_t> Runs(const std::vector<Action>& actions) {
     std::vector<uint64_t> ordinals;
     for (const auto& run : All<worker::Run>(actions)) ordinals.push_back(run.ordinal.number());
