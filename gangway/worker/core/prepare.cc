@@ -79,14 +79,14 @@ std::optional<wire::Failure> WorkerCore::PrepareLaunchNode(const wire::Node& mes
   const wire::Launch& launch = message.launch();
   node.kind = Node::Kind::kLaunch;
   node.executable = ExecutableId(launch.executable());
-  auto entry = executables_.find(node.executable);
-  if (entry == executables_.end()) {
+  const Executable* const found = executables_.Find(node.executable);
+  if (found == nullptr) {
     return wire::MakeFailure(
         absl::StatusCode::kDataLoss,
         absl::StrCat("Executable ", node.executable, " is not loaded on ", identity_.name,
                      "; the worker was restarted, or it was unloaded."));
   }
-  const Executable& executable = entry->second;
+  const Executable& executable = *found;
   node.program = executable.label;
   if (launch.results_size() != static_cast<int>(executable.results.size())) {
     return wire::MakeFailure(

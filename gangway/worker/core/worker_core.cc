@@ -29,7 +29,7 @@ Counts WorkerCore::counts() const {
 void WorkerCore::Clear() {
   nodes_.clear();
   storages_.clear();
-  executables_.clear();
+  executables_.Clear();
 }
 
 void WorkerCore::On(ItemArrived& event) {
@@ -53,13 +53,15 @@ void WorkerCore::On(ItemArrived& event) {
       for (uint64_t storage : item.free().storages()) Free(StorageId(storage));
       for (const wire::ShardRun& run : item.free().shards()) FreeShards(run);
       return;
-    case wire::IslandItem::kLoad:
-      return Load(*item.mutable_load());
+    case wire::IslandItem::kLoad: {
+      const ExecutableId id(item.load().executable());
+      if (!executables_.Load(*item.mutable_load(), fleet_, actions_))
+        ReportLoaded(id, executables_.Find(id)->failure);
+      return;
+    }
     case wire::IslandItem::kUnload:
-      for (uint64_t number : item.unload().executables()) {
-        const auto unloaded = executables_.extract(ExecutableId(number));
-        if (!unloaded.empty()) Emit(UnloadExecutable{unloaded.key(), unloaded.mapped().held});
-      }
+      for (uint64_t number : item.unload().executables())
+        executables_.Unload(ExecutableId(number), actions_);
       return;
     case wire::IslandItem::kOpenDevices:
       return Open(item.open_devices());
@@ -100,61 +102,9 @@ void WorkerCore::Know(wire::Worker& other) {
                              " was named and ignored: the island is in epoch ", fleet_.epoch())});
 }
 
-void WorkerCore::Load(wire::Load& load) {
-  const ExecutableId id(load.executable());
-  Executable executable{.label = wire::LabelOf(load.name(), load.source()),
-                        .positions = fleet_.PositionsOf(load.devices())};
-  executable.results.assign(load.results().begin(), load.results().end());
-  const LocalPositions& positions = executable.positions;
-  const bool any = !positions.local.empty(), all = positions.local.size() == positions.count;
-  wire::Report report;
-  report.mutable_loaded()->set_executable(load.executable());
-  if (any && (all || load.has_positions())) {
-    executable.held = Held<ExecutableSlot>::New();
-    LoadExecutable action{.executable = id,
-                          .held = executable.held,
-                          .name = load.name(),
-                          .serialized = std::move(*load.mutable_serialized()),
-                          .has_collectives = load.has_collectives(),
-                          .calls_host = load.calls_host(),
-                          .session = SessionId(load.session())};
-    if (load.has_positions()) action.positions = load.positions();
-    if (load.has_positions() && load.has_collectives()) {
-      executable.has_members = true;
-      fleet_.BeginEpoch(load.island_epoch());
-      action.places = {load.devices().begin(), load.devices().end()};
-      action.members = fleet_.MembersOn(action.places);
-    }
-    for (const LocalPositions::Position& position : positions.local)
-      action.devices.push_back(position.device);
-    Emit(std::move(action));
-  } else if (any) {
-    executable.failure =
-        identity_.Fail(absl::StatusCode::kUnimplemented,
-                       absl::StrCat("Program ", load.name(), " spans ", identity_.name,
-                                    " and other workers, but was compiled for one. Use devices of "
-                                    "one worker for one jit, and device_put between them."),
-                       {}, executable.label);
-    *report.mutable_loaded()->mutable_failure() = *executable.failure;
-    *reports_.add_reports() = std::move(report);
-  } else {
-    *reports_.add_reports() = std::move(report);  // no part of it is on this worker
-  }
-  executables_[id] = std::move(executable);
-}
-
 void WorkerCore::On(ExecutableLoaded& event) {
-  if (auto entry = executables_.find(event.executable);
-      entry != executables_.end() && event.failure) {
-    wire::Failure& failure = *event.failure;
-    if (failure.worker().empty()) failure.set_worker(identity_.name);
-    if (failure.incarnation() == 0) failure.set_incarnation(identity_.incarnation.number());
-    if (failure.program().empty()) wire::SetProgram(entry->second.label, failure);
-    entry->second.failure = failure;
-  }
-  wire::Loaded& loaded = *reports_.add_reports()->mutable_loaded();
-  loaded.set_executable(event.executable.number());
-  if (event.failure) *loaded.mutable_failure() = *std::move(event.failure);
+  if (event.failure) executables_.FailLoad(event.executable, *event.failure);
+  ReportLoaded(event.executable, event.failure);
 }
 
 void WorkerCore::On(UploadShardStaged& event) {
@@ -239,11 +189,12 @@ void WorkerCore::Release(Ordinal ordinal, OrderPosition position) {
   auto entry = nodes_.find(ordinal);
   if (entry == nodes_.end()) {
     Emit(SkipPosition{position});
-    return Report(ordinal, identity_.Fail(
-                               absl::StatusCode::kDataLoss,
-                               "A node was released that this worker does not have; the worker was "
-                               "restarted, or a message was lost.",
-                               ordinal, nullptr));
+    return ReportDone(
+        ordinal,
+        identity_.Fail(absl::StatusCode::kDataLoss,
+                       "A node was released that this worker does not have; the worker was "
+                       "restarted, or a message was lost.",
+                       ordinal, nullptr));
   }
   Node& node = entry->second;
   if (node.released) return Emit(Complain{absl::StrCat("Node ", ordinal, " was released twice")});
@@ -283,8 +234,8 @@ std::optional<wire::Failure> WorkerCore::FailureBefore(Ordinal ordinal, const No
     if (storage.state == Storage::State::kFailed) return storage.failure;
   }
   if (node.kind == Node::Kind::kLaunch) {
-    auto executable = executables_.find(node.executable);
-    if (executable != executables_.end()) return executable->second.failure;
+    const Executable* const executable = executables_.Find(node.executable);
+    if (executable != nullptr) return executable->failure;
   }
   return std::nullopt;
 }
@@ -435,13 +386,20 @@ void WorkerCore::Finish(Ordinal ordinal, std::optional<wire::Failure> failure) {
   if (failure && !node.fetch_shards.empty())
     Emit(FailFetch{node.session, node.fetch, node.fetch_shards, *failure});
   ForgetUpload(ordinal, node);
-  Report(ordinal, failure);
+  ReportDone(ordinal, failure);
 }
 
-void WorkerCore::Report(Ordinal ordinal, const std::optional<wire::Failure>& failure) {
+void WorkerCore::ReportDone(Ordinal ordinal, const std::optional<wire::Failure>& failure) {
   wire::Done& done = *reports_.add_reports()->mutable_done();
   done.set_ordinal(ordinal.number());
   if (failure) *done.mutable_failure() = *failure;
+}
+
+void WorkerCore::ReportLoaded(ExecutableId executable,
+                              const std::optional<wire::Failure>& failure) {
+  wire::Loaded& loaded = *reports_.add_reports()->mutable_loaded();
+  loaded.set_executable(executable.number());
+  if (failure) *loaded.mutable_failure() = *failure;
 }
 
 // A device reported that the node failed. The failure of an input is the cause; while an input is

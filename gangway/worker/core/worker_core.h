@@ -33,6 +33,7 @@
 
 #include "gangway/base/ids.h"
 #include "gangway/worker/core/actions.h"
+#include "gangway/worker/core/executables.h"
 #include "gangway/worker/core/fleet.h"
 #include "gangway/worker/core/held.h"
 #include "gangway/worker/core/identity.h"
@@ -50,8 +51,8 @@ struct Counts {
 
 class WorkerCore {
  public:
-  explicit WorkerCore(Identity identity)
-      : identity_(std::move(identity)), fleet_(identity_.device_count) {}
+  explicit WorkerCore(const Identity& identity)
+      : identity_(identity), fleet_(identity.device_count), executables_(identity) {}
 
   std::vector<Action> Step(Event event);
 
@@ -116,15 +117,6 @@ class WorkerCore {
     std::optional<wire::Failure> failure;
   };
 
-  struct Executable {
-    wire::ProgramLabelRef label;
-    Held<ExecutableSlot> held;
-    LocalPositions positions;
-    std::vector<wire::TensorSpec> results;
-    bool has_members = false;              // which run its collectives, Gangway's own
-    std::optional<wire::Failure> failure;  // of loading
-  };
-
   // Events.
   void On(ItemArrived& event);
   void On(ExecutableLoaded& event);
@@ -139,7 +131,6 @@ class WorkerCore {
   // Items.
   void Open(const wire::OpenDevices& open);
   void Know(wire::Worker& other);
-  void Load(wire::Load& load);
   void Release(Ordinal ordinal, OrderPosition position);
   void Cancel(Ordinal ordinal, const wire::Failure& failure);
   void CancelReleased(Ordinal ordinal, Node& node, const wire::Failure& failure);
@@ -185,7 +176,8 @@ class WorkerCore {
   void Settle(StorageId storage, const std::optional<wire::Failure>& failure);
   void SettleWaiters();
   void ForgetUpload(Ordinal ordinal, const Node& node);
-  void Report(Ordinal ordinal, const std::optional<wire::Failure>& failure);
+  void ReportDone(Ordinal ordinal, const std::optional<wire::Failure>& failure);
+  void ReportLoaded(ExecutableId executable, const std::optional<wire::Failure>& failure);
 
   template <typename A>
   void HoldTask(Node& node, A prepare) {
@@ -201,10 +193,10 @@ class WorkerCore {
 
   const Identity identity_;
   Fleet fleet_;
+  Executables executables_;
   std::unordered_map<StorageId, Storage> storages_;
   std::unordered_map<Ordinal, Node> nodes_;
   std::map<UploadKey, Upload> uploads_;
-  std::unordered_map<ExecutableId, Executable> executables_;
   wire::ReportBatch reports_;
   std::vector<Ordinal> woken_;   // nodes whose verdict may be due
   std::vector<Action> actions_;  // of this Step
