@@ -1,5 +1,4 @@
 // Host-side work of nodes: prepares each node's part on this worker before its inputs exist.
-#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -19,7 +18,7 @@ void DropRepeats(std::vector<StorageId>& list) {
   std::erase_if(list, [&seen](StorageId value) { return !seen.insert(value).second; });
 }
 
-std::vector<StorageId> Storages(const google::protobuf::RepeatedField<uint64_t>& numbers) {
+std::vector<StorageId> StorageIds(const google::protobuf::RepeatedField<uint64_t>& numbers) {
   std::vector<StorageId> storages;
   for (uint64_t number : numbers) storages.emplace_back(number);
   return storages;
@@ -35,6 +34,52 @@ CreateStorage MakeStorage(StorageId storage, SessionId session, const Spec& spec
           .shard_bytes = spec.shard_bytes(),
           .memory_kind = spec.memory_kind(),
           .held = Held<HeldShards>::New()};
+}
+
+// Merges the two lists, each by position: one that is in both moves, one that is in `from` alone leaves, and one that
+// is in `to` alone comes.
+void AddPositions(const wire::Copy& copy, const LocalPositions& from, const LocalPositions& to,
+                  PrepareCopy& prepare) {
+  auto sink = to.local.begin();
+  auto receive_before = [&](size_t position) {
+    for (; sink != to.local.end() && sink->number < position; ++sink) {
+      const DeviceId sender(copy.source_devices(static_cast<int>(sink->number)));
+      prepare.receives.push_back({{}, sink->device, sink->number, sender});
+    }
+  };
+  for (const LocalPositions::Position& source : from.local) {
+    receive_before(source.number);
+    if (sink != to.local.end() && sink->number == source.number) {
+      prepare.moves.push_back({{}, {}, source.device, (sink++)->device});
+    } else {
+      const DeviceId receiver(copy.devices(static_cast<int>(source.number)));
+      prepare.sends.push_back({{}, source.device, source.number, receiver});
+    }
+  }
+  receive_before(to.count);
+}
+
+// Adds an array's shards to each position of the copy. Each position of `from` moves or leaves, and each of `to` is
+// moved to or receives, in their order. `shards`: of the source, by local position of `from`; they are moved from.
+void AddArray(std::vector<ShardKey>& shards, const CreateStorage& result,
+              const LocalPositions& from, const LocalPositions& to, PrepareCopy& prepare) {
+  auto move = prepare.moves.begin();
+  auto send = prepare.sends.begin();
+  for (size_t i = 0; i < shards.size(); ++i) {
+    const bool leaves = send != prepare.sends.end() && send->position == from.local[i].number;
+    (leaves ? (send++)->from : (move++)->from).push_back(std::move(shards[i]));
+  }
+  move = prepare.moves.begin();
+  auto receive = prepare.receives.begin();
+  for (const LocalPositions::Position& position : to.local) {
+    const bool comes = receive != prepare.receives.end() && receive->position == position.number;
+    (comes ? (receive++)->to : (move++)->to)
+        .push_back({.storage = result.storage, .shard = position.number, .held = result.held});
+  }
+}
+
+void AddInputs(const std::vector<ShardKey>& shards, std::vector<StorageId>& inputs) {
+  for (const ShardKey& shard : shards) inputs.push_back(shard.storage);
 }
 
 }  // namespace
@@ -116,9 +161,10 @@ std::optional<wire::Failure> WorkerCore::PrepareLaunchNode(const wire::Node& mes
   }
   std::vector<ShardKey> shards;
   for (int k = 0; k < launch.arguments_size(); ++k) {
-    if (auto failure = Resolve(launch.arguments(k), executable.positions,
-                               absl::StrCat("Argument ", k), node, shards))
+    if (auto failure = storages_.Resolve(launch.arguments(k), executable.positions,
+                                         absl::StrCat("Argument ", k), fleet_, shards))
       return failure;
+    AddInputs(shards, node.inputs);
     for (size_t i = 0; i < shards.size(); ++i) prepare.positions[i].arguments.push_back(shards[i]);
   }
   for (uint32_t k : prepare.donated) {
@@ -128,7 +174,7 @@ std::optional<wire::Failure> WorkerCore::PrepareLaunchNode(const wire::Node& mes
                                             launch.arguments_size(), "."));
     }
     for (const LaunchPosition& position : prepare.positions)
-      Consume(position.arguments[k], prepare.ordinal);
+      storages_.Consume(position.arguments[k], prepare.ordinal);
   }
   for (int r = 0; r < launch.results_size(); ++r) {
     CreateStorage result =
@@ -209,8 +255,15 @@ std::optional<wire::Failure> WorkerCore::PrepareCopyNode(const wire::Node& messa
                       .memory_kind = copy.memory_kind(),
                       .token = copy.token()};
   AddPositions(copy, from, to, prepare);
+  std::vector<ShardKey> shards;
   for (const wire::CopiedArray& array : copy.arrays()) {
-    if (auto failure = PrepareCopied(copy, array, from, to, node, prepare)) return failure;
+    if (auto failure = storages_.Resolve(array.source(), from, "The source", fleet_, shards))
+      return failure;
+    AddInputs(shards, node.inputs);
+    CreateStorage result = MakeStorage(StorageId(array.storage()), node.session, array.spec());
+    result.memory_kind = copy.memory_kind();
+    AddArray(shards, result, from, to, prepare);
+    if (auto failure = AddResult(node, std::move(result), to)) return failure;
   }
   node.transfers = !prepare.sends.empty() || !prepare.receives.empty();
   for (const PrepareCopy::Receive& receive : prepare.receives)
@@ -218,56 +271,6 @@ std::optional<wire::Failure> WorkerCore::PrepareCopyNode(const wire::Node& messa
   if (prepare.moves.empty() && !node.transfers) return std::nullopt;
   HoldTask(node, std::move(prepare));
   return std::nullopt;
-}
-
-// Merges the two lists, each by position: one that is in both moves, one that is in `from` alone leaves, and one that
-// is in `to` alone comes.
-void WorkerCore::AddPositions(const wire::Copy& copy, const LocalPositions& from,
-                              const LocalPositions& to, PrepareCopy& prepare) {
-  auto sink = to.local.begin();
-  auto receive_before = [&](size_t position) {
-    for (; sink != to.local.end() && sink->number < position; ++sink) {
-      const DeviceId sender(copy.source_devices(static_cast<int>(sink->number)));
-      prepare.receives.push_back({{}, sink->device, sink->number, sender});
-    }
-  };
-  for (const LocalPositions::Position& source : from.local) {
-    receive_before(source.number);
-    if (sink != to.local.end() && sink->number == source.number) {
-      prepare.moves.push_back({{}, {}, source.device, (sink++)->device});
-    } else {
-      const DeviceId receiver(copy.devices(static_cast<int>(source.number)));
-      prepare.sends.push_back({{}, source.device, source.number, receiver});
-    }
-  }
-  receive_before(to.count);
-}
-
-std::optional<wire::Failure> WorkerCore::PrepareCopied(const wire::Copy& copy,
-                                                       const wire::CopiedArray& array,
-                                                       const LocalPositions& from,
-                                                       const LocalPositions& to, Node& node,
-                                                       PrepareCopy& prepare) {
-  std::vector<ShardKey> shards;  // by position of `from`
-  if (auto failure = Resolve(array.source(), from, "The source", node, shards)) return failure;
-  CreateStorage result = MakeStorage(StorageId(array.storage()), node.session, array.spec());
-  result.memory_kind = copy.memory_kind();
-  // Each position of `from` moves or leaves, and each of `to` is moved to or receives, in their order.
-  auto move = prepare.moves.begin();
-  auto send = prepare.sends.begin();
-  for (size_t i = 0; i < shards.size(); ++i) {
-    const uint32_t position = from.local[i].number;
-    const bool leaves = send != prepare.sends.end() && send->position == position;
-    (leaves ? (send++)->from : (move++)->from).push_back(std::move(shards[i]));
-  }
-  move = prepare.moves.begin();
-  auto receive = prepare.receives.begin();
-  for (const LocalPositions::Position& position : to.local) {
-    const bool comes = receive != prepare.receives.end() && receive->position == position.number;
-    (comes ? (receive++)->to : (move++)->to)
-        .push_back({.storage = result.storage, .shard = position.number, .held = result.held});
-  }
-  return AddResult(node, std::move(result), to);
 }
 
 std::optional<wire::Failure> WorkerCore::PrepareFetchNode(const wire::Node& message, Node& node) {
@@ -282,115 +285,36 @@ std::optional<wire::Failure> WorkerCore::PrepareFetchNode(const wire::Node& mess
     prepare.parts.push_back({{}, device, position});
   }
   std::vector<ShardKey> shards;
-  if (auto failure = Resolve(fetch.source(), positions, "The fetch", node, shards)) return failure;
+  if (auto failure = storages_.Resolve(fetch.source(), positions, "The fetch", fleet_, shards))
+    return failure;
+  AddInputs(shards, node.inputs);
   for (size_t i = 0; i < shards.size(); ++i) prepare.parts[i].from = shards[i];
   if (prepare.parts.empty()) return std::nullopt;
   HoldTask(node, std::move(prepare));
   return std::nullopt;
 }
 
-std::optional<wire::Failure> WorkerCore::Resolve(const wire::ArrayRef& ref,
-                                                 const LocalPositions& positions,
-                                                 const std::string& what, Node& node,
-                                                 std::vector<ShardKey>& shards) {
-  shards.clear();
-  shards.reserve(positions.local.size());
-  size_t begin = 0;  // position of the run's first shard
-  for (const wire::ShardRun& run : ref.runs()) {
-    const size_t end = std::min<size_t>(begin + run.count(), positions.count);
-    for (; shards.size() < positions.local.size(); node.inputs.push_back(shards.back().storage)) {
-      const LocalPositions::Position& position = positions.local[shards.size()];
-      if (position.number >= end) break;
-      const auto at = static_cast<uint32_t>(position.number - begin);
-      shards.push_back({StorageId(run.storage()), run.first() + at});
-      if (auto failure = CheckShard(shards.back(), position.device, what)) return failure;
-    }
-    begin = end;
-  }
-  if (begin == positions.count) return std::nullopt;
-  return wire::MakeFailure(absl::StatusCode::kInvalidArgument,
-                           absl::StrCat(what, " has ", begin, " shards where ", positions.count,
-                                        " devices each need one."));
-}
-
-const WorkerCore::Storage::Shard* WorkerCore::Storage::Find(uint32_t number) const {
-  auto found = std::ranges::lower_bound(shards, number, {}, &Shard::number);
-  return found == shards.end() || found->number != number ? nullptr : &*found;
-}
-
-std::optional<wire::Failure> WorkerCore::CheckShard(ShardKey& key, int device,
-                                                    const std::string& what) const {
-  auto entry = storages_.find(key.storage);
-  if (entry == storages_.end()) {
-    return wire::MakeFailure(
-        absl::StatusCode::kDataLoss,
-        absl::StrCat(what, " refers to storage ", key.storage, ", which ", identity_.name,
-                     " does not hold; the worker was restarted and lost its arrays, or "
-                     "the storage was freed."));
-  }
-  const Storage& storage = entry->second;
-  key.held = storage.held;
-  if (storage.shard_count == 0) return std::nullopt;  // failed before its shards were known
-  if (key.shard >= storage.shard_count) {
-    return wire::MakeFailure(absl::StatusCode::kInvalidArgument,
-                             absl::StrCat(what, " refers to shard ", key.shard, " of storage ",
-                                          key.storage, ", which has ", storage.shard_count, "."));
-  }
-  const Storage::Shard* const shard = storage.Find(key.shard);
-  if (shard != nullptr && shard->consumed_by != Ordinal()) {
-    return wire::MakeFailure(
-        absl::StatusCode::kInvalidArgument,
-        absl::StrCat(what, " was already donated to gang ", shard->consumed_by, "."));
-  }
-  const int actual = shard == nullptr ? -1 : shard->device;
-  if (actual == device) return std::nullopt;
-  return wire::MakeFailure(
-      absl::StatusCode::kInvalidArgument,
-      absl::StrCat(what, " has shard ", key.shard, " of storage ", key.storage, " on ",
-                   fleet_.DeviceName(actual), " where ", fleet_.DeviceName(device),
-                   " needs it; copy it there first."));
-}
-
-// Nodes that come later cannot use the shard.
-void WorkerCore::Consume(const ShardKey& key, Ordinal launch) {
-  auto entry = storages_.find(key.storage);
-  if (entry == storages_.end()) return;
-  if (Storage::Shard* const shard = entry->second.Find(key.shard)) shard->consumed_by = launch;
-}
-
 std::optional<wire::Failure> WorkerCore::AddResult(Node& node, CreateStorage result,
                                                    const LocalPositions& positions) {
   if (positions.local.empty()) return std::nullopt;
-  auto [entry, is_new] = storages_.try_emplace(result.storage);
-  if (!is_new) {
-    return wire::MakeFailure(absl::StatusCode::kInvalidArgument,
-                             absl::StrCat("Storage ", result.storage, " exists already."));
-  }
-  entry->second.shard_count = positions.count;
-  entry->second.held = result.held;
-  entry->second.shards.reserve(positions.local.size());
-  result.shards.reserve(positions.local.size());
-  for (const auto& [position, device] : positions.local) {
-    entry->second.shards.push_back({position, device, {}});
-    result.shards.push_back({position, device});
-  }
-  node.outputs.push_back(result.storage);
-  Emit(std::move(result));
+  const StorageId id = result.storage;
+  if (auto failure = storages_.Create(std::move(result), positions, actions_)) return failure;
+  node.outputs.push_back(id);
   return std::nullopt;
 }
 
 // Readers of the results must find the node's failure, not an unknown storage.
 void WorkerCore::PoisonResultsOf(const wire::Node& message, Node& node) {
   std::vector<StorageId> results;
-  if (message.has_launch()) results = Storages(message.launch().results());
+  if (message.has_launch()) results = StorageIds(message.launch().results());
   if (message.has_upload()) results.emplace_back(message.upload().storage());
   for (const wire::CopiedArray& array : message.copy().arrays())
     results.emplace_back(array.storage());
   for (const wire::PutArray& array : message.put().arrays()) results.emplace_back(array.storage());
   for (StorageId result : results) {
-    if (storages_.try_emplace(result).second) node.outputs.push_back(result);
+    if (storages_.CreateUnknown(result)) node.outputs.push_back(result);
   }
-  for (StorageId output : node.outputs) Settle(output, node.failure);
+  for (StorageId output : node.outputs) storages_.Settle(output, node.failure, actions_);
 }
 
 }  // namespace gangway::worker

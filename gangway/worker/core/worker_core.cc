@@ -28,7 +28,7 @@ Counts WorkerCore::counts() const {
 
 void WorkerCore::Clear() {
   nodes_.clear();
-  storages_.clear();
+  storages_.Clear();
   executables_.Clear();
 }
 
@@ -50,8 +50,8 @@ void WorkerCore::On(ItemArrived& event) {
         Cancel(Ordinal(number), item.cancel().failure());
       return;
     case wire::IslandItem::kFree:
-      for (uint64_t storage : item.free().storages()) Free(StorageId(storage));
-      for (const wire::ShardRun& run : item.free().shards()) FreeShards(run);
+      for (uint64_t storage : item.free().storages()) storages_.Free(StorageId(storage), actions_);
+      for (const wire::ShardRun& run : item.free().shards()) storages_.FreeShards(run, actions_);
       return;
     case wire::IslandItem::kLoad: {
       const ExecutableId id(item.load().executable());
@@ -170,7 +170,7 @@ void WorkerCore::On(MemberFailed& event) {
 void WorkerCore::NoteFailure(Ordinal ordinal, Node& node, wire::Failure failure) {
   if (failure.gang() == 0) failure.set_gang(ordinal.number());
   node.failure = std::move(failure);
-  woken_.push_back(ordinal);
+  Verdict(ordinal);
 }
 
 void WorkerCore::On(RoundEnded&) {
@@ -178,7 +178,7 @@ void WorkerCore::On(RoundEnded&) {
 }
 
 void WorkerCore::On(Stopping& event) {
-  for (const auto& [id, storage] : storages_) Emit(PoisonStorage{id, storage.held, event.failure});
+  storages_.PoisonAll(event.failure, actions_);
   for (const auto& [ordinal, node] : nodes_) {
     if (node.kind == Node::Kind::kLaunch && node.prepared)
       Emit(CancelLaunch{ordinal, node.held, event.failure});
@@ -224,14 +224,13 @@ void WorkerCore::RunNode(Ordinal ordinal, Node& node) {
 std::optional<wire::Failure> WorkerCore::FailureBefore(Ordinal ordinal, const Node& node) const {
   if (node.failure) return node.failure;
   for (StorageId input : node.inputs) {
-    auto entry = storages_.find(input);
-    if (entry == storages_.end()) {
+    const Storages::State state = storages_.StateOf(input);
+    if (state == Storages::State::kUnknown) {
       return identity_.Fail(absl::StatusCode::kDataLoss,
                             absl::StrCat("Storage ", input, " was freed before it was used."),
                             ordinal, node.program);
     }
-    const Storage& storage = entry->second;
-    if (storage.state == Storage::State::kFailed) return storage.failure;
+    if (state == Storages::State::kFailed) return *storages_.FailureOf(input);
   }
   if (node.kind == Node::Kind::kLaunch) {
     const Executable* const executable = executables_.Find(node.executable);
@@ -264,9 +263,8 @@ void WorkerCore::TryFill(const UploadKey& key, Upload& upload) {
                               [&](uint32_t shard) { return upload.staged.contains(shard); });
   if (!complete || !node.released) return;
   node.prepared = true;
-  const auto storage = storages_.find(upload.storage);
   Emit(FillUpload{upload.ordinal, key.session, key.upload, upload.storage,
-                  storage == storages_.end() ? Held<HeldShards>() : storage->second.held});
+                  storages_.HeldOf(upload.storage)});
   uploads_.erase(key);
 }
 
@@ -279,7 +277,7 @@ void WorkerCore::Cancel(Ordinal ordinal, const wire::Failure& failure) {
     reason = wire::MakeFailure(absl::StatusCode::kCancelled, "The work was cancelled.");
   if (node.released) return CancelReleased(ordinal, node, reason);
   if (node.prepared) Emit(Discard{ordinal, node.held});
-  for (StorageId output : node.outputs) Settle(output, reason);
+  for (StorageId output : node.outputs) storages_.Settle(output, reason, actions_);
   if (!node.fetch_shards.empty())
     Emit(FailFetch{node.session, node.fetch, node.fetch_shards, reason});
   ForgetUpload(ordinal, node);
@@ -314,28 +312,6 @@ void WorkerCore::DropUnclaimed(const UploadKey& key) {
   if (upload != uploads_.end() && upload->second.ordinal != Ordinal()) return;  // another node's
   if (upload != uploads_.end()) uploads_.erase(upload);
   Emit(DropUpload{key.session, key.upload});
-}
-
-void WorkerCore::Free(StorageId storage) {
-  auto entry = storages_.find(storage);
-  if (entry == storages_.end()) return;  // no shard of it is on this worker
-  woken_.insert(woken_.end(), entry->second.waiters.begin(), entry->second.waiters.end());
-  Emit(DropStorage{storage, entry->second.held});
-  storages_.erase(entry);
-}
-
-void WorkerCore::FreeShards(const wire::ShardRun& run) {
-  auto entry = storages_.find(StorageId(run.storage()));
-  if (entry == storages_.end()) return;
-  std::vector<Storage::Shard>& shards = entry->second.shards;
-  DropShards drop{.storage = entry->first, .held = entry->second.held};
-  for (auto it = std::ranges::lower_bound(shards, run.first(), {}, &Storage::Shard::number);
-       it != shards.end() && it->number - run.first() < run.count(); ++it) {
-    if (it->device < 0) continue;
-    it->device = -1;
-    drop.shards.push_back(it->number);
-  }
-  if (!drop.shards.empty()) Emit(std::move(drop));
 }
 
 void WorkerCore::EndSession(SessionId session) {
@@ -382,7 +358,7 @@ void WorkerCore::Finish(Ordinal ordinal, std::optional<wire::Failure> failure) {
   } else if (node.released && !node.ended && node.kind == Node::Kind::kLaunch) {
     Emit(SkipPosition{node.order_position});
   }
-  for (StorageId output : node.outputs) Settle(output, failure);
+  for (StorageId output : node.outputs) storages_.Settle(output, failure, actions_);
   if (failure && !node.fetch_shards.empty())
     Emit(FailFetch{node.session, node.fetch, node.fetch_shards, *failure});
   ForgetUpload(ordinal, node);
@@ -408,46 +384,28 @@ void WorkerCore::Verdict(Ordinal ordinal) {
   auto entry = nodes_.find(ordinal);
   if (entry == nodes_.end()) return;
   std::optional<wire::Failure> verdict = entry->second.failure;
-  Storage* pending = nullptr;
+  std::optional<StorageId> pending;
   for (StorageId input : entry->second.inputs) {
-    auto storage = storages_.find(input);
-    if (storage == storages_.end()) continue;
-    if (storage->second.state == Storage::State::kFailed) {
-      verdict = storage->second.failure;
-      pending = nullptr;
+    const Storages::State state = storages_.StateOf(input);
+    if (state == Storages::State::kFailed) {
+      verdict = *storages_.FailureOf(input);
+      pending.reset();
       break;
     }
-    if (storage->second.state == Storage::State::kPending && pending == nullptr)
-      pending = &storage->second;
+    if (state == Storages::State::kPending && !pending) pending = input;
   }
-  if (pending != nullptr) return pending->waiters.push_back(ordinal);
+  if (pending) return storages_.Await(*pending, ordinal);
   if (entry->second.ended) return Finish(ordinal, std::move(verdict));
   wire::Done& failing = *reports_.add_reports()->mutable_failing();
   failing.set_ordinal(ordinal.number());
   *failing.mutable_failure() = *std::move(verdict);
 }
 
-void WorkerCore::Settle(StorageId storage, const std::optional<wire::Failure>& failure) {
-  auto entry = storages_.find(storage);
-  if (entry == storages_.end()) return;
-  Storage& state = entry->second;
-  if (state.state == Storage::State::kFailed) return;
-  if (!failure) {
-    state.state = Storage::State::kThere;
-  } else {
-    state.state = Storage::State::kFailed;
-    state.failure = *failure;
-    Emit(PoisonStorage{storage, state.held, *failure});
-  }
-  woken_.insert(woken_.end(), state.waiters.begin(), state.waiters.end());
-  state.waiters.clear();
-}
-
 // Iterative, not recursive: a failure may propagate down a chain of any length.
 void WorkerCore::SettleWaiters() {
-  while (!woken_.empty()) {
-    std::vector<Ordinal> round = std::exchange(woken_, {});
-    for (Ordinal ordinal : round) Verdict(ordinal);
+  for (std::vector<Ordinal> woken = storages_.TakeWoken(); !woken.empty();
+       woken = storages_.TakeWoken()) {
+    for (Ordinal ordinal : woken) Verdict(ordinal);
   }
 }
 

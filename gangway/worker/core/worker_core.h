@@ -5,8 +5,6 @@
 //   * A node's host-side work (CreateStorage, Prepare*) is requested in the Step that brings the
 //     node, even before its inputs exist (DF-2). All other work waits for its Release.
 //   * Runs are emitted in the order of the Releases (GS-1).
-//   * A storage is pending, present or failed as a whole: its local shards are never poisoned one
-//     by one. They may be donated and freed one by one (OB-1).
 //   * A gang with a failed argument does not run. Its results and its Done get the argument's
 //     failure unchanged, so every later reader sees the root cause (ER-1). If a device reports a
 //     gang's error before the gang that caused it has ended, the verdict waits for that gang.
@@ -37,6 +35,7 @@
 #include "gangway/worker/core/fleet.h"
 #include "gangway/worker/core/held.h"
 #include "gangway/worker/core/identity.h"
+#include "gangway/worker/core/storages.h"
 
 namespace gangway::worker {
 
@@ -52,7 +51,10 @@ struct Counts {
 class WorkerCore {
  public:
   explicit WorkerCore(const Identity& identity)
-      : identity_(identity), fleet_(identity.device_count), executables_(identity) {}
+      : identity_(identity),
+        fleet_(identity.device_count),
+        executables_(identity),
+        storages_(identity.name) {}
 
   std::vector<Action> Step(Event event);
 
@@ -62,24 +64,6 @@ class WorkerCore {
   void Clear();
 
  private:
-  struct Storage {
-    enum class State { kPending, kThere, kFailed };
-    struct Shard {
-      uint32_t number = 0;
-      int device = 0;       // -1: freed
-      Ordinal consumed_by;  // the launch that it was donated to; 0: none
-    };
-    // None: another worker's.
-    const Shard* Find(uint32_t number) const;
-    Shard* Find(uint32_t number) { return const_cast<Shard*>(std::as_const(*this).Find(number)); }
-    State state = State::kPending;
-    Held<HeldShards> held;
-    size_t shard_count = 0;        // 0: unknown, only if it has failed
-    std::vector<Shard> shards;     // that are, or were, on this worker, by number
-    wire::Failure failure;         // if kFailed
-    std::vector<Ordinal> waiters;  // failed nodes whose verdict waits for this storage
-  };
-
   struct Node {
     enum class Kind { kLaunch, kUpload, kCopy, kFetch, kPut };
     Kind kind = Kind::kLaunch;
@@ -134,8 +118,6 @@ class WorkerCore {
   void Release(Ordinal ordinal, OrderPosition position);
   void Cancel(Ordinal ordinal, const wire::Failure& failure);
   void CancelReleased(Ordinal ordinal, Node& node, const wire::Failure& failure);
-  void Free(StorageId storage);
-  void FreeShards(const wire::ShardRun& run);
   void EndSession(SessionId session);
 
   // Host-side work (prepare.cc). A failure fails the node, which then adds the node and the worker.
@@ -144,21 +126,7 @@ class WorkerCore {
   std::optional<wire::Failure> PrepareUploadNode(const wire::Node& message, Node& node);
   std::optional<wire::Failure> PreparePutNode(wire::Node& message, Node& node);
   std::optional<wire::Failure> PrepareCopyNode(const wire::Node& message, Node& node);
-  static void AddPositions(const wire::Copy& copy, const LocalPositions& from,
-                           const LocalPositions& to, PrepareCopy& prepare);
-  // Adds the array's shards to each of these positions.
-  std::optional<wire::Failure> PrepareCopied(const wire::Copy& copy, const wire::CopiedArray& array,
-                                             const LocalPositions& from, const LocalPositions& to,
-                                             Node& node, PrepareCopy& prepare);
   std::optional<wire::Failure> PrepareFetchNode(const wire::Node& message, Node& node);
-  // Finds the storage shard of `ref` at each local position, in their order, and checks that it exists
-  // on that device.
-  std::optional<wire::Failure> Resolve(const wire::ArrayRef& ref, const LocalPositions& positions,
-                                       const std::string& what, Node& node,
-                                       std::vector<ShardKey>& shards);
-  // Also finds what is held of its storage.
-  std::optional<wire::Failure> CheckShard(ShardKey& key, int device, const std::string& what) const;
-  void Consume(const ShardKey& key, Ordinal launch);
   std::optional<wire::Failure> AddResult(Node& node, CreateStorage result,
                                          const LocalPositions& positions);
   void PoisonResultsOf(const wire::Node& message, Node& node);
@@ -173,7 +141,6 @@ class WorkerCore {
   void Finish(Ordinal ordinal, std::optional<wire::Failure> failure);
   void NoteFailure(Ordinal ordinal, Node& node, wire::Failure failure);
   void Verdict(Ordinal ordinal);
-  void Settle(StorageId storage, const std::optional<wire::Failure>& failure);
   void SettleWaiters();
   void ForgetUpload(Ordinal ordinal, const Node& node);
   void ReportDone(Ordinal ordinal, const std::optional<wire::Failure>& failure);
@@ -194,11 +161,10 @@ class WorkerCore {
   const Identity identity_;
   Fleet fleet_;
   Executables executables_;
-  std::unordered_map<StorageId, Storage> storages_;
+  Storages storages_;
   std::unordered_map<Ordinal, Node> nodes_;
   std::map<UploadKey, Upload> uploads_;
   wire::ReportBatch reports_;
-  std::vector<Ordinal> woken_;   // nodes whose verdict may be due
   std::vector<Action> actions_;  // of this Step
 };
 
