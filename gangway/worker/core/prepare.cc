@@ -192,25 +192,23 @@ std::optional<wire::Failure> WorkerCore::PrepareUploadNode(const wire::Node& mes
   const wire::Upload& upload = message.upload();
   node.kind = Node::Kind::kUpload;
   const LocalPositions positions = fleet_.PositionsOf(upload.spec().devices());
-  UploadKey key{node.session, UploadId(upload.upload())};
+  const UploadKey key{node.session, UploadId(upload.upload())};
   auto failure = AddResult(
       node, MakeStorage(StorageId(upload.storage()), node.session, upload.spec()), positions);
   if (failure || node.outputs.empty()) {
-    DropUnclaimed(key);
+    uploads_.DropUnclaimed(key, actions_);
     return failure;
   }
-  Upload& state = uploads_[key];
-  if (state.ordinal != Ordinal()) {
+  std::vector<uint32_t> wanted;
+  for (const LocalPositions::Position& position : positions.local)
+    wanted.push_back(position.number);
+  if (!uploads_.Claim(key, Ordinal(message.ordinal()), upload.spec().shard_bytes(),
+                      std::move(wanted), actions_)) {
     return wire::MakeFailure(absl::StatusCode::kInvalidArgument,
                              absl::StrCat("Upload ", upload.upload(), " was declared twice."));
   }
   node.upload = key.upload;
-  state.ordinal = Ordinal(message.ordinal());
-  state.storage = StorageId(upload.storage());
-  state.shard_bytes = upload.spec().shard_bytes();
-  for (const LocalPositions::Position& position : positions.local)
-    state.wanted.push_back(position.number);
-  TryFill(key, state);  // detects a failure or a wrong size of bytes that arrived earlier
+  TryFill(key);  // its bytes may have failed already
   return std::nullopt;
 }
 

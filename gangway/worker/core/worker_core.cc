@@ -1,19 +1,19 @@
 // Handles events and the ends of nodes; preparation is in prepare.cc.
 #include "gangway/worker/core/worker_core.h"
 
-#include <algorithm>
-#include <functional>
-
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
 #include "gangway/wire/failure.h"
 
 namespace gangway::worker {
-namespace {
 
-constexpr size_t kRefusedMax = 65'536;
-
-}  // namespace
+WorkerCore::WorkerCore(const Identity& identity)
+    : identity_(identity),
+      fleet_(identity.device_count),
+      executables_(identity),
+      storages_(identity.name),
+      uploads_(identity) {}
 
 std::vector<Action> WorkerCore::Step(Event event) {
   actions_.clear();
@@ -29,6 +29,7 @@ Counts WorkerCore::counts() const {
 void WorkerCore::Clear() {
   nodes_.clear();
   storages_.Clear();
+  uploads_.Clear();
   executables_.Clear();
 }
 
@@ -108,41 +109,22 @@ void WorkerCore::On(ExecutableLoaded& event) {
 }
 
 void WorkerCore::On(UploadShardStaged& event) {
-  UploadKey key{event.session, event.upload};
-  Upload& upload = uploads_[key];
-  upload.staged[event.shard] = event.bytes;
-  TryFill(key, upload);
+  const UploadKey key{event.session, event.upload};
+  uploads_.Stage(key, event.shard, event.bytes, actions_);
+  TryFill(key);
 }
 
 void WorkerCore::On(UploadRefused& event) {
   const UploadKey key{event.session, event.upload};
-  auto entry = uploads_.find(key);
-  if (entry == uploads_.end()) {
-    // Its node, if one comes, fails for this reason. Without the record it would wait for its bytes, for a limited
-    // time.
-    if (event.unwanted || uploads_.size() >= kRefusedMax) return;
-    entry = uploads_.try_emplace(key).first;
-  }
-  Upload& upload = entry->second;
-  if (!nodes_.contains(upload.ordinal) && event.unwanted) {
-    uploads_.erase(entry);
-    return;
-  }
-  upload.staged.clear();
-  if (!upload.failure) {
-    upload.failure = std::move(event.failure);
-    identity_.Locate(upload.ordinal, nullptr, *upload.failure);
-  }
-  TryFill(key, upload);
+  uploads_.Refuse(key, std::move(event.failure), event.unwanted);
+  TryFill(key);
 }
 
 void WorkerCore::On(UploadsMoved& event) {
   wire::Staging moved;
   for (UploadId upload : event.uploads) {
-    auto entry = uploads_.find({event.session, upload});
-    if (entry == uploads_.end() || !nodes_.contains(entry->second.ordinal)) continue;
-    if (nodes_.at(entry->second.ordinal).released)
-      moved.add_ordinals(entry->second.ordinal.number());
+    const auto progress = uploads_.ProgressOf({event.session, upload});
+    if (progress && nodes_.at(progress->node).released) moved.add_ordinals(progress->node.number());
   }
   if (!moved.ordinals().empty()) *reports_.add_reports()->mutable_staging() = std::move(moved);
 }
@@ -190,11 +172,10 @@ void WorkerCore::Release(Ordinal ordinal, OrderPosition position) {
   if (entry == nodes_.end()) {
     Emit(SkipPosition{position});
     return ReportDone(
-        ordinal,
-        identity_.Fail(absl::StatusCode::kDataLoss,
-                       "A node was released that this worker does not have; the worker was "
-                       "restarted, or a message was lost.",
-                       ordinal, nullptr));
+        ordinal, identity_.Fail(absl::StatusCode::kDataLoss,
+                                "A node was released that this worker does not have; the worker "
+                                "was restarted, or a message was lost.",
+                                ordinal, nullptr));
   }
   Node& node = entry->second;
   if (node.released) return Emit(Complain{absl::StrCat("Node ", ordinal, " was released twice")});
@@ -206,12 +187,7 @@ void WorkerCore::Release(Ordinal ordinal, OrderPosition position) {
 }
 
 void WorkerCore::RunNode(Ordinal ordinal, Node& node) {
-  if (node.kind == Node::Kind::kUpload) {
-    UploadKey key{node.session, node.upload};
-    auto upload = uploads_.find(key);
-    if (upload != uploads_.end() && upload->second.ordinal == ordinal)
-      return TryFill(key, upload->second);
-  }
+  if (node.upload) return TryFill({node.session, *node.upload});
   if (node.prepared) {
     // The senders of a copy have been described by now.
     if (!node.sources.empty()) Emit(NamePeers{ordinal, node.held, fleet_.SendersOn(node.sources)});
@@ -239,33 +215,21 @@ std::optional<wire::Failure> WorkerCore::FailureBefore(Ordinal ordinal, const No
   return std::nullopt;
 }
 
-void WorkerCore::TryFill(const UploadKey& key, Upload& upload) {
-  auto entry = nodes_.find(upload.ordinal);
-  if (entry == nodes_.end()) return;  // the bytes arrived before the node
-  Node& node = entry->second;
-  for (uint32_t shard : upload.wanted) {
-    auto staged = upload.staged.find(shard);
-    if (staged == upload.staged.end() || staged->second == upload.shard_bytes || upload.failure)
-      continue;
-    upload.failure =
-        identity_.Fail(absl::StatusCode::kInvalidArgument,
-                       absl::StrCat("Shard ", shard, " of upload ", key.upload, " arrived with ",
-                                    staged->second, " bytes instead of ", upload.shard_bytes, "."),
-                       {}, nullptr);
-    Emit(DropUpload{key.session, key.upload});  // at once, whenever the node is released
-  }
-  if (upload.failure) {
-    node.failure = upload.failure;
-    if (node.released) Finish(upload.ordinal, node.failure);
+void WorkerCore::TryFill(const UploadKey& key) {
+  const auto progress = uploads_.ProgressOf(key);
+  if (!progress) return;  // the bytes came before the node
+  Node& node = nodes_.at(progress->node);
+  if (progress->failure != nullptr) {
+    node.failure = *progress->failure;
+    if (node.released) Finish(progress->node, node.failure);
     return;
   }
-  bool complete = std::all_of(upload.wanted.begin(), upload.wanted.end(),
-                              [&](uint32_t shard) { return upload.staged.contains(shard); });
-  if (!complete || !node.released) return;
+  if (!progress->complete || !node.released) return;
   node.prepared = true;
-  Emit(FillUpload{upload.ordinal, key.session, key.upload, upload.storage,
-                  storages_.HeldOf(upload.storage)});
-  uploads_.erase(key);
+  const StorageId storage = node.outputs.front();
+  Emit(FillUpload{progress->node, key.session, key.upload, storage, storages_.HeldOf(storage)});
+  uploads_.Take(key);
+  node.upload.reset();
 }
 
 void WorkerCore::Cancel(Ordinal ordinal, const wire::Failure& failure) {
@@ -280,7 +244,7 @@ void WorkerCore::Cancel(Ordinal ordinal, const wire::Failure& failure) {
   for (StorageId output : node.outputs) storages_.Settle(output, reason, actions_);
   if (!node.fetch_shards.empty())
     Emit(FailFetch{node.session, node.fetch, node.fetch_shards, reason});
-  ForgetUpload(ordinal, node);
+  ForgetUpload(node);
   nodes_.erase(entry);
 }
 
@@ -288,8 +252,7 @@ void WorkerCore::CancelReleased(Ordinal ordinal, Node& node, const wire::Failure
   if (node.transfers && node.prepared) return Emit(CancelTransfers{ordinal, node.held, failure});
   if (node.kind == Node::Kind::kLaunch && node.prepared)
     return Emit(CancelLaunch{ordinal, node.held, failure});
-  bool waits_for_bytes = node.kind == Node::Kind::kUpload && !node.prepared;
-  if (!waits_for_bytes) return;  // it ends by itself
+  if (!node.upload) return;  // it waits for no bytes, and ends by itself
   wire::Failure reason = failure;
   if (reason.worker().empty()) {
     reason.set_worker(identity_.name);
@@ -298,52 +261,25 @@ void WorkerCore::CancelReleased(Ordinal ordinal, Node& node, const wire::Failure
   Finish(ordinal, std::move(reason));
 }
 
-void WorkerCore::ForgetUpload(Ordinal ordinal, const Node& node) {
-  if (node.kind != Node::Kind::kUpload) return;
-  auto upload = uploads_.find({node.session, node.upload});
-  if (upload == uploads_.end() || upload->second.ordinal != ordinal) return;
-  uploads_.erase(upload);
-  Emit(DropUpload{node.session, node.upload});
-}
-
-// The node of this upload has failed: bytes that came before it are not needed.
-void WorkerCore::DropUnclaimed(const UploadKey& key) {
-  auto upload = uploads_.find(key);
-  if (upload != uploads_.end() && upload->second.ordinal != Ordinal()) return;  // another node's
-  if (upload != uploads_.end()) uploads_.erase(upload);
-  Emit(DropUpload{key.session, key.upload});
+void WorkerCore::ForgetUpload(Node& node) {
+  if (!node.upload) return;
+  uploads_.Forget({node.session, *node.upload}, actions_);
+  node.upload.reset();
 }
 
 void WorkerCore::EndSession(SessionId session) {
-  AbandonUploads(session);
-  std::erase_if(uploads_, [this, session](const auto& entry) {
-    return entry.first.session == session && !nodes_.contains(entry.second.ordinal);
-  });
-  Emit(EndStreams{session});
-}
-
-void WorkerCore::AbandonUploads(SessionId session) {
-  std::vector<UploadKey> keys;
-  for (auto it = uploads_.lower_bound({session, UploadId()});
-       it != uploads_.end() && it->first.session == session; ++it) {
-    keys.push_back(it->first);
+  for (const UploadKey& key : uploads_.KeysOf(session)) {
+    const std::optional<Ordinal> ordinal = uploads_.Abandon(key, actions_);
+    if (!ordinal) continue;
+    Node& node = nodes_.at(*ordinal);
+    node.upload.reset();
+    node.failure = identity_.Fail(
+        absl::StatusCode::kCancelled,
+        absl::StrCat("The session ended before all bytes of upload ", key.upload, " had arrived."),
+        *ordinal, nullptr);
+    if (node.released) Finish(*ordinal, node.failure);
   }
-  for (const UploadKey& key : keys) Abandon(key, uploads_[key]);
-}
-
-void WorkerCore::Abandon(const UploadKey& key, const Upload& upload) {
-  auto entry = nodes_.find(upload.ordinal);
-  if (entry == nodes_.end()) return Emit(DropUpload{key.session, key.upload});
-  bool complete = std::all_of(upload.wanted.begin(), upload.wanted.end(),
-                              [&](uint32_t shard) { return upload.staged.contains(shard); });
-  if (complete) return;  // it waits only for its release
-  entry->second.failure = identity_.Fail(
-      absl::StatusCode::kCancelled,
-      absl::StrCat("The session ended before all bytes of upload ", key.upload, " had arrived."),
-      upload.ordinal, nullptr);
-  Ordinal ordinal = upload.ordinal;
-  ForgetUpload(ordinal, entry->second);
-  if (entry->second.released) Finish(ordinal, entry->second.failure);
+  Emit(EndStreams{session});
 }
 
 // `failure` is the verdict (none: it ran). It is passed by value, since callers pass a failure of
@@ -361,7 +297,7 @@ void WorkerCore::Finish(Ordinal ordinal, std::optional<wire::Failure> failure) {
   for (StorageId output : node.outputs) storages_.Settle(output, failure, actions_);
   if (failure && !node.fetch_shards.empty())
     Emit(FailFetch{node.session, node.fetch, node.fetch_shards, *failure});
-  ForgetUpload(ordinal, node);
+  ForgetUpload(node);
   ReportDone(ordinal, failure);
 }
 

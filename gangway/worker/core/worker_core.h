@@ -1,5 +1,7 @@
-// The worker as a pure state machine: which storages it holds, and which nodes wait, run or have
-// failed. It has no threads, clocks, sockets or devices: the service carries out its actions.
+// The worker as a pure state machine: it keeps the nodes that wait, run or have failed, and passes each event on to
+// what else it keeps: its devices and the island's other workers (`Fleet`), programs (`Executables`), storages
+// (`Storages`) and uploads (`Uploads`). It has no threads, clocks, sockets or devices: the service carries out its
+// actions.
 //
 // Rules:
 //   * A node's host-side work (CreateStorage, Prepare*) is requested in the Step that brings the
@@ -22,9 +24,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <optional>
-#include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -36,6 +36,7 @@
 #include "gangway/worker/core/held.h"
 #include "gangway/worker/core/identity.h"
 #include "gangway/worker/core/storages.h"
+#include "gangway/worker/core/uploads.h"
 
 namespace gangway::worker {
 
@@ -50,11 +51,7 @@ struct Counts {
 
 class WorkerCore {
  public:
-  explicit WorkerCore(const Identity& identity)
-      : identity_(identity),
-        fleet_(identity.device_count),
-        executables_(identity),
-        storages_(identity.name) {}
+  explicit WorkerCore(const Identity& identity);
 
   std::vector<Action> Step(Event event);
 
@@ -78,27 +75,11 @@ class WorkerCore {
     std::vector<StorageId> outputs;
     ExecutableId executable;
     std::optional<wire::Failure> failure;
-    UploadId upload{};
-    bool transfers = false;         // a copy from or to other workers
-    std::vector<DeviceId> sources;  // of a copy's receives, in their order
+    std::optional<UploadId> upload;  // that it has claimed, and neither filled nor forgotten
+    bool transfers = false;          // a copy from or to other workers
+    std::vector<DeviceId> sources;   // of a copy's receives, in their order
     FetchId fetch;
     std::vector<uint32_t> fetch_shards;  // local ones
-  };
-
-  struct UploadKey {
-    SessionId session;
-    UploadId upload{};
-    auto operator<=>(const UploadKey&) const = default;
-  };
-
-  // An upload whose node or first bytes have arrived.
-  struct Upload {
-    Ordinal ordinal;  // 0: the node has not arrived
-    StorageId storage;
-    uint64_t shard_bytes = 0;
-    std::vector<uint32_t> wanted;         // local shards
-    std::map<uint32_t, uint64_t> staged;  // shard -> bytes
-    std::optional<wire::Failure> failure;
   };
 
   // Events.
@@ -134,18 +115,16 @@ class WorkerCore {
   // Ends of nodes.
   std::optional<wire::Failure> FailureBefore(Ordinal ordinal, const Node& node) const;
   void RunNode(Ordinal ordinal, Node& node);
-  void TryFill(const UploadKey& key, Upload& upload);
-  void DropUnclaimed(const UploadKey& key);
-  void AbandonUploads(SessionId session);
-  void Abandon(const UploadKey& key, const Upload& upload);
+  // After each event that may let the upload's node fill it, or fail.
+  void TryFill(const UploadKey& key);
   void Finish(Ordinal ordinal, std::optional<wire::Failure> failure);
   void NoteFailure(Ordinal ordinal, Node& node, wire::Failure failure);
   void Verdict(Ordinal ordinal);
   void SettleWaiters();
-  void ForgetUpload(Ordinal ordinal, const Node& node);
+  void ForgetUpload(Node& node);
+
   void ReportDone(Ordinal ordinal, const std::optional<wire::Failure>& failure);
   void ReportLoaded(ExecutableId executable, const std::optional<wire::Failure>& failure);
-
   template <typename A>
   void HoldTask(Node& node, A prepare) {
     node.prepared = true;
@@ -162,8 +141,8 @@ class WorkerCore {
   Fleet fleet_;
   Executables executables_;
   Storages storages_;
+  Uploads uploads_;
   std::unordered_map<Ordinal, Node> nodes_;
-  std::map<UploadKey, Upload> uploads_;
   wire::ReportBatch reports_;
   std::vector<Action> actions_;  // of this Step
 };
