@@ -63,7 +63,7 @@ wire::Usage WorkerService::MakeUsage(uint64_t probe) const {
   *usage.mutable_data() = MakeDataBytes();
   for (size_t i = 0; i < environment_->device_ids.size() && i < devices_.size(); ++i) {
     wire::DeviceUsage& device = *usage.add_devices();
-    store::Bytes bytes = ledger_->Device(static_cast<int>(i));
+    store::Bytes bytes = storages_.ledger().Device(static_cast<int>(i));
     device.set_device(environment_->device_ids[i].number());
     device.set_bytes(bytes.current);
     device.set_peak_bytes(bytes.peak);
@@ -74,7 +74,7 @@ wire::Usage WorkerService::MakeUsage(uint64_t probe) const {
 
 void WorkerService::ReportChanges() {
   for (UploadsMoved& moved : streams_.TakeMoved()) Step(std::move(moved));
-  uint64_t bytes = ledger_->Total().current;
+  uint64_t bytes = storages_.ledger().Total().current;
   std::string data = MakeDataBytes().SerializeAsString();
   if (bytes != reported_bytes_ || data != reported_data_) {
     reported_bytes_ = bytes;

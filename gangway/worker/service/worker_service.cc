@@ -46,11 +46,10 @@ WorkerService::WorkerService(ServiceOptions options, std::shared_ptr<EventLoop> 
       loop_(std::move(loop)),
       backend_(backend),
       send_(std::move(send)),
-      ledger_(std::make_shared<store::Ledger>(
-          options_.identity.device_count,
-          [this, loop = loop_](SessionId session, const std::string& found) {
-            loop->Post([this, session, found] { ReportBroken(session, found); });
-          })),
+      storages_(options_.identity,
+                [this, loop = loop_](SessionId session, const std::string& found) {
+                  loop->Post([this, session, found] { ReportBroken(session, found); });
+                }),
       host_calls_(std::make_shared<HostCalls>(
           options_.callback_limit,
           [this, loop = loop_](SessionId session, wire::HostCallback callback) {
@@ -216,51 +215,18 @@ void WorkerService::Post(Event event) {
   loop_->Post([this, event = std::move(event)]() mutable { Step(std::move(event)); });
 }
 
-std::shared_ptr<store::Slot> WorkerService::FindSlot(const ShardKey& key, int device) {
-  if (const std::shared_ptr<HeldShards> shards = key.held.get()) {
-    if (std::shared_ptr<store::Slot> slot = shards->Find(key.shard)) return slot;
-  }
-  // Expected only if the storage failed before its shards were known: its readers fail at their
-  // release.
-  auto slot =
-      std::make_shared<store::Slot>(store::SlotName{key.storage, key.shard, device}, ledger_);
-  slot->Fail(wire::MakeFailure(
-      absl::StatusCode::kDataLoss,
-      absl::StrCat(slot->name().Text(), " is not held by ", options_.identity.name, ".")));
-  return slot;
-}
-
-std::vector<std::shared_ptr<store::Slot>> WorkerService::FindSlots(
-    const std::vector<ShardKey>& keys, int device) {
-  std::vector<std::shared_ptr<store::Slot>> slots;
-  slots.reserve(keys.size());
-  for (const ShardKey& key : keys) slots.push_back(FindSlot(key, device));
-  return slots;
-}
-
-void WorkerService::Do(CreateStorage& action) {
-  auto storage = std::make_shared<HeldShards>();
-  storage->spec = {action.element_type, std::move(action.dims)};
-  storage->memory_kind = std::move(action.memory_kind);
-  storage->shards.reserve(action.shards.size());
-  for (const LocalShard& shard : action.shards) {
-    store::SlotName name{action.storage, shard.shard, shard.device, action.session,
-                         action.shard_bytes};
-    storage->shards.emplace_back(shard.shard, std::make_shared<store::Slot>(name, ledger_));
-  }
-  action.held.Set(std::move(storage));
-}
+void WorkerService::Do(CreateStorage& action) { storages_.Create(action); }
 
 void WorkerService::Do(PrepareLaunch& action) {
   std::vector<LaunchTask::Position> positions;
   positions.reserve(action.positions.size());
   for (const LaunchPosition& each : action.positions) {
     LaunchTask::Position position{.number = each.position, .device = each.device};
-    position.arguments = FindSlots(each.arguments, each.device);
+    position.arguments = storages_.FindAll(each.arguments, each.device);
     position.results.reserve(action.results.size());
     for (ShardKey result : action.results) {
       result.shard = each.position;
-      position.results.push_back(FindSlot(result, each.device));
+      position.results.push_back(storages_.Find(result, each.device));
     }
     positions.push_back(std::move(position));
   }
@@ -305,14 +271,15 @@ void WorkerService::Do(PrepareCopy& action) {
                         .token = std::move(action.token),
                         .session = action.session};
   for (const PrepareCopy::Move& move : action.moves) {
-    parts.moves.push_back(
-        {FindSlots(move.from, move.from_device), FindSlots(move.to, move.to_device)});
+    parts.moves.push_back({storages_.FindAll(move.from, move.from_device),
+                           storages_.FindAll(move.to, move.to_device)});
   }
   for (const PrepareCopy::Send& send : action.sends)
-    parts.sends.push_back({FindSlots(send.from, send.device), send.position, send.to_device});
+    parts.sends.push_back(
+        {storages_.FindAll(send.from, send.device), send.position, send.to_device});
   for (const PrepareCopy::Receive& receive : action.receives) {
     parts.receives.push_back(
-        {FindSlots(receive.to, receive.device), receive.position, receive.from_device});
+        {storages_.FindAll(receive.to, receive.device), receive.position, receive.from_device});
   }
   if (!action.receives.empty()) {
     for (const ShardKey& key : action.receives.front().to)
@@ -344,7 +311,7 @@ void WorkerService::Do(PreparePut& action) {
   for (PreparePut::Part& part : action.parts) {
     Trace(TraceKind::kUpload, part.to.shard, action.session, action.ordinal, part.bytes.size());
     UploadTask::Shard& shard = shards.emplace_back();
-    shard.slot = FindSlot(part.to, part.device);
+    shard.slot = storages_.Find(part.to, part.device);
     shard.storage = part.to.held.get();
     if (!refused.ok()) continue;
     auto owner = std::make_shared<const std::string>(std::move(part.bytes));
@@ -359,7 +326,7 @@ void WorkerService::Do(PreparePut& action) {
 void WorkerService::Do(PrepareFetch& action) {
   std::vector<FetchTask::Part> parts;
   for (const PrepareFetch::Part& part : action.parts)
-    parts.push_back({FindSlot(part.from, part.device), part.shard});
+    parts.push_back({storages_.Find(part.from, part.device), part.shard});
   auto send = [this, loop = loop_, session = action.session, fetch = action.fetch](
                   uint32_t shard, std::shared_ptr<FetchedShard> bytes, DataStreams::Sent sent) {
     if (loop->IsLoopThread() && stepping_)
@@ -408,30 +375,13 @@ void WorkerService::Do(FillUpload& action) {
 
 void WorkerService::Do(DropUpload& action) { streams_.RefuseUpload(action.session, action.upload); }
 
-void WorkerService::Do(PoisonStorage& action) {
-  const std::shared_ptr<HeldShards> storage = action.held.get();
-  if (storage == nullptr) return;
-  for (const auto& [index, slot] : storage->shards) FailSlot(*environment_, *slot, action.failure);
-}
+void WorkerService::Do(PoisonStorage& action) { LocalStorages::Poison(action, *environment_); }
 
 void WorkerService::Do(FailFetch& action) { streams_.FailShards(action); }
 
-void WorkerService::Do(DropStorage& action) {
-  const std::shared_ptr<HeldShards> storage = action.held.Take();
-  if (storage == nullptr) return;
-  // Frees the memory now, not when the runtime drops the last callback that holds the slot.
-  for (const auto& [index, slot] : storage->shards) slot->Empty();
-}
+void WorkerService::Do(DropStorage& action) { LocalStorages::Drop(action); }
 
-void WorkerService::Do(DropShards& action) {
-  const std::shared_ptr<HeldShards> storage = action.held.get();
-  if (storage == nullptr) return;
-  std::erase_if(storage->shards, [&action](const auto& each) {
-    if (!std::binary_search(action.shards.begin(), action.shards.end(), each.first)) return false;
-    each.second->Empty();
-    return true;
-  });
-}
+void WorkerService::Do(DropShards& action) { LocalStorages::Drop(action); }
 
 void WorkerService::Do(EndStreams& action) { streams_.EndSession(action.session); }
 

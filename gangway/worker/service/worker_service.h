@@ -1,4 +1,4 @@
-// Carries out the actions of the worker's core on one event loop. Owns the slots, executables,
+// Carries out the actions of the worker's core on one event loop. Owns the storages, executables,
 // device threads and data streams. Created and destroyed by RunWorker (worker.h), which also owns
 // the links.
 //
@@ -27,8 +27,6 @@
 #include "gangway/base/mutex.h"
 #include "gangway/base/shared_heap.h"
 #include "gangway/device/device.h"
-#include "gangway/store/ledger.h"
-#include "gangway/store/slot.h"
 #include "gangway/transport/handshake/data_token.h"
 #include "gangway/worker/core/worker_core.h"
 #include "gangway/worker/service/collective/collective_peers.h"
@@ -40,7 +38,7 @@
 #include "gangway/worker/service/launch/launch_task.h"
 #include "gangway/worker/service/launch/node_task.h"
 #include "gangway/worker/service/launch/running_gangs.h"
-#include "gangway/worker/service/memory/held_shards.h"
+#include "gangway/worker/service/memory/local_storages.h"
 #include "gangway/worker/service/transfer/copy_task.h"
 #include "gangway/worker/service/transfer/data_streams.h"
 #include "gangway/worker/service/transfer/stream_transfers.h"
@@ -159,10 +157,6 @@ class WorkerService {
   void EndRound();
   void StartDeviceThreads();
   void OpenDevices(const wire::OpenDevices& open);
-  // Never null: a shard that is not here gives a failed slot.
-  std::shared_ptr<store::Slot> FindSlot(const ShardKey& key, int device);
-  std::vector<std::shared_ptr<store::Slot>> FindSlots(const std::vector<ShardKey>& keys,
-                                                      int device);
   wire::Usage MakeUsage(uint64_t probe) const;
   wire::DataBytes MakeDataBytes() const;
 
@@ -170,7 +164,7 @@ class WorkerService {
   const std::shared_ptr<EventLoop> loop_;
   device::Backend* const backend_;
   const std::function<void(wire::Frame)> send_;
-  const std::shared_ptr<store::Ledger> ledger_;
+  const LocalStorages storages_;
   const std::shared_ptr<InFlight> callbacks_ = std::make_shared<InFlight>();
   const std::shared_ptr<GangWatch> gangs_ = std::make_shared<GangWatch>();
   const std::shared_ptr<RunningGangs> running_ = std::make_shared<RunningGangs>();
