@@ -60,19 +60,7 @@ WorkerService::WorkerService(ServiceOptions options, std::shared_ptr<EventLoop> 
           })),
       core_(options_.identity),
       staging_(StagingMemory::Make({.bytes_max = options_.host_bytes_max, .loop = loop_.get()})),
-      transfers_(
-          {.identity = options_.identity,
-           .transport = data,
-           .loop = options_.shared == nullptr ? nullptr : &options_.shared->transfers,
-           .callbacks = callbacks_,
-           .on_refused = [this, loop = loop_](
-                             uint64_t id) { loop->Post([this, id] { streams_.ForgetPeer(id); }); },
-           .silence_max = options_.transfer_silence_max,
-           .staging = staging_,
-           .charge_received = !backend->capabilities().host_zero_copy,
-           .shared_bytes_max = options_.shared_bytes_max / 2,
-           .shared_shard_min = options_.shared_shard_min,
-           .pin = Pinning(*backend)}),
+      transfers_(TransferOptions(data)),
       peers_({.identity = options_.identity,
               .island = options_.island,
               .index = options_.index,
@@ -102,14 +90,31 @@ WorkerService::WorkerService(ServiceOptions options, std::shared_ptr<EventLoop> 
                     [this](SessionId session, const absl::Status& why) {
                       host_calls_->Fail(session, why);
                     }}),
-      own_loader_(options_.shared == nullptr ? std::make_unique<EventLoop>("loader") : nullptr),
-      loader_(options_.shared == nullptr ? own_loader_.get() : &options_.shared->loader) {
+      executables_({.backend = backend_,
+                    .peers = &peers_,
+                    .loader = options_.shared == nullptr ? nullptr : &options_.shared->loader,
+                    .on_loaded = [this](ExecutableLoaded event) { Post(std::move(event)); }}) {
   StartDeviceThreads();
   OpenDevices({});
   loop_->Post([this] { ReportChanges(); });
 }
 
 WorkerService::~WorkerService() = default;
+
+StreamTransfers::Options WorkerService::TransferOptions(transport::Transport* data) {
+  return {.identity = options_.identity,
+          .transport = data,
+          .loop = options_.shared == nullptr ? nullptr : &options_.shared->transfers,
+          .callbacks = callbacks_,
+          .on_refused = [this, loop = loop_](
+                            uint64_t id) { loop->Post([this, id] { streams_.ForgetPeer(id); }); },
+          .silence_max = options_.transfer_silence_max,
+          .staging = staging_,
+          .charge_received = !backend_->capabilities().host_zero_copy,
+          .shared_bytes_max = options_.shared_bytes_max / 2,
+          .shared_shard_min = options_.shared_shard_min,
+          .pin = Pinning(*backend_)};
+}
 
 // Rounds in which nothing happens here cost nothing: many simulated workers share a loop.
 void WorkerService::EndRoundLater() {
@@ -230,40 +235,20 @@ void WorkerService::Do(PrepareLaunch& action) {
     }
     positions.push_back(std::move(position));
   }
-  std::shared_ptr<ExecutableSlot> executable = action.held_executable.get();
-  LaunchTask::Collectives collectives = MakeCollectives(action, *executable);
-  action.held.Set(std::make_shared<LaunchTask>(environment_, action, std::move(executable),
-                                               std::move(positions), std::move(collectives)));
+  action.held.Set(std::make_shared<LaunchTask>(environment_, action, action.held_executable.get(),
+                                               std::move(positions),
+                                               executables_.CollectivesOf(action)));
   Trace(TraceKind::kPrepare, 0, {}, action.ordinal, action.executable.number());
 }
 
-// Empty for a program without collectives of Gangway's own.
-LaunchTask::Collectives WorkerService::MakeCollectives(const PrepareLaunch& action,
-                                                       const ExecutableSlot& executable) {
-  LaunchTask::Collectives collectives;
-  if (executable.plan() == nullptr) return collectives;
-  KnownPlaces& known = places_[action.executable];
-  if (known.places == nullptr || known.version != peers_.version()) {
-    known.version = peers_.version();
-    std::vector<uint32_t> here;
-    for (const LaunchPosition& each : action.positions) here.push_back(each.position);
-    known.places = peers_.PlacesOf(executable.places(), executable.plan()->Met(here));
-  }
-  collectives.places = known.places;
-  for (const LaunchPosition& each : action.positions)
-    collectives.devices.push_back(peers_.local(each.device));
-  return collectives;
-}
+void WorkerService::Do(LoadExecutable& action) { executables_.Load(action); }
+
+void WorkerService::Do(UnloadExecutable& action) { executables_.Unload(action); }
+
+void WorkerService::Do(KnowMember& action) { executables_.Know(*action.worker); }
 
 void WorkerService::Do(CancelLaunch& action) {
   if (const auto task = action.held.get()) task->Cancel(action.failure);
-}
-
-void WorkerService::Do(KnowMember& action) {
-  const uint64_t before = peers_.version();
-  peers_.Update(*action.worker);
-  // They hold the memory of members that are gone.
-  if (peers_.version() != before) places_.clear();
 }
 
 void WorkerService::Do(PrepareCopy& action) {
@@ -436,7 +421,7 @@ absl::Status WorkerService::Shutdown(std::chrono::milliseconds limit) {
                                                     options_.identity.name,
                                                     " is stuck in a program and does not end."));
   }
-  loader_->Stop();
+  executables_.Stop();
   loop_->Stop();
   running_->Clear();
   core_.Clear();

@@ -15,7 +15,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -32,7 +31,7 @@
 #include "gangway/worker/service/collective/collective_peers.h"
 #include "gangway/worker/service/collective/long_waits.h"
 #include "gangway/worker/service/device/short_launches.h"
-#include "gangway/worker/service/launch/executable_slot.h"
+#include "gangway/worker/service/launch/executables.h"
 #include "gangway/worker/service/launch/gang_watch.h"
 #include "gangway/worker/service/launch/host_calls.h"
 #include "gangway/worker/service/launch/launch_task.h"
@@ -118,6 +117,8 @@ class WorkerService {
   absl::Status Shutdown(std::chrono::milliseconds limit);
 
  private:
+  StreamTransfers::Options TransferOptions(transport::Transport* data);
+
   void Step(Event event);
   void StepOnce(Event event);
   void Post(Event event);  // any thread
@@ -149,8 +150,6 @@ class WorkerService {
   void Do(SendReports& action);
   void Do(Complain& action);
 
-  LaunchTask::Collectives MakeCollectives(const PrepareLaunch& action,
-                                          const ExecutableSlot& executable);
   // Also called outside of Step by what adds to usage_reports_.
   wire::ReportBatch& UsageReports();
   void EndRoundLater();
@@ -180,12 +179,7 @@ class WorkerService {
   std::vector<std::shared_ptr<InFlight>> host_callers_;  // by device
   const std::shared_ptr<SpareThreads> spare_threads_ = std::make_shared<SpareThreads>();
   std::shared_ptr<const TaskEnvironment> environment_;
-  struct KnownPlaces {
-    uint64_t version = 0;
-    std::shared_ptr<PromisedPlaces> places;
-  };
-  std::unordered_map<ExecutableId, KnownPlaces> places_;  // of programs that were launched
-  bool leaving_ = false;                                  // the controller sends no new work
+  bool leaving_ = false;  // the controller sends no new work
   ShortLaunches short_launches_{options_.shared == nullptr ? kShortRound : kShortSharedRound};
   std::atomic<Clock::rep> own_loop_runs_since_ = 0;
   // Since the epoch of Clock; 0: the loop runs none.
@@ -200,9 +194,8 @@ class WorkerService {
   uint64_t reported_bytes_ = 0;
   std::string reported_data_;  // serialized DataBytes
   bool ends_round_ = false;    // EndRound follows
-  // Last: its tasks use the other members.
-  const std::unique_ptr<EventLoop> own_loader_;
-  EventLoop* const loader_;
+  // Last: what it loads uses the other members.
+  Executables executables_;
 };
 
 }  // namespace gangway::worker

@@ -1,8 +1,10 @@
-// Loads executables. Part of worker_service.h.
+// Implementation of executables.h.
+#include "gangway/worker/service/launch/executables.h"
+
 #include <algorithm>
-#include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 
@@ -12,7 +14,6 @@
 #include "gangway/device/pjrt/position_call.h"
 #include "gangway/device/pjrt/serialized_loops.h"
 #include "gangway/wire/failure.h"
-#include "gangway/worker/service/worker_service.h"
 
 namespace gangway::worker {
 namespace {
@@ -47,14 +48,21 @@ void NameCollectives(ExecutableId executable, const collective::Plan& plan) {
 
 }  // namespace
 
-void WorkerService::Do(LoadExecutable& action) {
+Executables::Executables(Options options)
+    : backend_(options.backend),
+      peers_(options.peers),
+      on_loaded_(std::move(options.on_loaded)),
+      own_loader_(options.loader == nullptr ? std::make_unique<EventLoop>("loader") : nullptr),
+      loader_(options.loader == nullptr ? own_loader_.get() : options.loader) {}
+
+void Executables::Load(LoadExecutable& action) {
   const bool alone = action.has_collectives && backend_->capabilities().collectives.block_threads;
   auto plan = TakePlan(action);
   // A lack of memory is a failure of the load: launches are refused by name, and a later one loads again.
   if (plan.ok() && *plan != nullptr)
-    if (absl::Status begun = peers_.Begin(); !begun.ok()) plan = begun;
+    if (absl::Status begun = peers_->Begin(); !begun.ok()) plan = begun;
   if (plan.ok() && *plan != nullptr) NameCollectives(action.executable, **plan);
-  for (const WorkerRef& member : action.members) peers_.Know(*member);
+  for (const WorkerRef& member : action.members) peers_->Know(*member);
   auto slot = std::make_shared<ExecutableSlot>(ExecutableSlot::Traits{
       .name = action.name,
       .turn = alone ? DeviceThread::Turn::kGangAlone : DeviceThread::Turn::kGang,
@@ -72,13 +80,37 @@ void WorkerService::Do(LoadExecutable& action) {
     std::optional<wire::Failure> failure;
     if (!executable.ok()) failure = wire::ToFailure(executable.status());
     slot->Set(std::move(executable));
-    Post(ExecutableLoaded{action.executable, std::move(failure)});
+    on_loaded_({action.executable, std::move(failure)});
   });
 }
 
-void WorkerService::Do(UnloadExecutable& action) {
+void Executables::Unload(const UnloadExecutable& action) {
   places_.erase(action.executable);
   loader_->Post([slot = action.held.Take()] {});  // freed on the loader's thread
+}
+
+void Executables::Know(const wire::Worker& worker) {
+  const uint64_t before = peers_->version();
+  peers_->Update(worker);
+  // They hold the memory of members that are gone.
+  if (peers_->version() != before) places_.clear();
+}
+
+GangCollectives::Parts Executables::CollectivesOf(const PrepareLaunch& launch) {
+  GangCollectives::Parts collectives;
+  const std::shared_ptr<ExecutableSlot> executable = launch.held_executable.get();
+  if (executable->plan() == nullptr) return collectives;
+  KnownPlaces& known = places_[launch.executable];
+  if (known.places == nullptr || known.version != peers_->version()) {
+    known.version = peers_->version();
+    std::vector<uint32_t> here;
+    for (const LaunchPosition& each : launch.positions) here.push_back(each.position);
+    known.places = peers_->PlacesOf(executable->places(), executable->plan()->Met(here));
+  }
+  collectives.places = known.places;
+  for (const LaunchPosition& each : launch.positions)
+    collectives.devices.push_back(peers_->local(each.device));
+  return collectives;
 }
 
 }  // namespace gangway::worker

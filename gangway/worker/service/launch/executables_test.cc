@@ -1,0 +1,206 @@
+// Tests of executables.h, on simulated devices.
+#include "gangway/worker/service/launch/executables.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gangway/base/answer.h"
+#include "gangway/base/clock.h"
+#include "gangway/collective/execution/arena.h"
+#include "gangway/device/sim/sim_backend.h"
+#include "gangway/wire/failure.h"
+#include "gangway/worker/service/shared_by_workers.h"
+#include "gangway/xla/collectives.pb.h"
+
+namespace gangway::worker {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kPatience{20'000};
+constexpr ExecutableId kProgram(1);
+constexpr uint64_t kSelf = 5, kPeer = 77;  // incarnations
+constexpr DeviceId kDevice(100), kPeerDevice(900);
+
+absl::Status Wanted() { return absl::OkStatus(); }
+
+// A worker with one device. Another one shares its process, so that it reaches that one's memory without a link.
+class ExecutablesTest : public testing::Test {
+ protected:
+  explicit ExecutablesTest(device::SimOptions sim = {.device_count = 1})
+      : backend_(device::OpenSim(std::move(sim))) {
+    shared_.arenas.Add(kPeer, *collective::Arena::Anonymous(1));
+  }
+  ~ExecutablesTest() override { executables_.Stop(); }
+
+  std::string Serialized() const {
+    const std::string text =
+        "sim 1\nname step\npartitions 1\ncost_us 100\ninput 11 4\noutput 11 4\n";
+    auto executable = backend_->Compile({text, "sim"}, "", std::vector<int>{0});
+    EXPECT_TRUE(executable.ok()) << executable.status();
+    return *(*executable)->Serialize();
+  }
+  // For one position of two, of which the first sends an array to the second.
+  std::string Lowered() const {
+    xla::LoweredExecutable lowered;
+    lowered.set_executable(Serialized());
+    xla::CollectiveTable& table = *lowered.mutable_table();
+    table.set_replica_count(1);
+    table.set_partition_count(2);
+    xla::Collective& collective = *table.add_collectives();
+    collective.set_kind(xla::Collective::PERMUTE);
+    collective.add_sources(0);
+    collective.add_targets(1);
+    collective.add_operands()->set_element_type(11);
+    return lowered.SerializeAsString();
+  }
+  static WorkerRef Worker(uint32_t index, uint64_t incarnation, DeviceId device) {
+    auto worker = std::make_shared<wire::Worker>();
+    worker->set_index(index);
+    worker->set_incarnation(incarnation);
+    worker->add_devices(device.number());
+    return worker;
+  }
+
+  LoadExecutable Plain() const {
+    return {.executable = kProgram,
+            .held = held_,
+            .name = "step",
+            .serialized = Serialized(),
+            .devices = {0}};
+  }
+  LoadExecutable WithCollectives() const {
+    wire::Positions positions;
+    positions.set_replicas(1);
+    positions.set_partitions(2);
+    return {.executable = kProgram,
+            .held = held_,
+            .name = "step",
+            .serialized = Lowered(),
+            .devices = {0},
+            .has_collectives = true,
+            .positions = positions,
+            .places = {kDevice, kPeerDevice},
+            .members = {Worker(0, kSelf, kDevice), Worker(1, kPeer, kPeerDevice)}};
+  }
+  ExecutableLoaded Load(LoadExecutable load) {
+    loaded_ = std::make_unique<Answer<ExecutableLoaded>>();
+    executables_.Load(load);
+    EXPECT_NE(held_.get(), nullptr) << "launches may come before the executable is loaded";
+    auto loaded = loaded_->WaitFor(kPatience);
+    EXPECT_TRUE(loaded.has_value());
+    return loaded.value_or(ExecutableLoaded{});
+  }
+  GangCollectives::Parts Launch() {
+    return executables_.CollectivesOf({.executable = kProgram,
+                                       .held_executable = held_,
+                                       .positions = {{.position = 0, .device = 0}}});
+  }
+  static absl::Status Reached(const GangCollectives::Parts& parts) {
+    return parts.places->Wait(Clock::now() + kPatience, Wanted).status();
+  }
+
+  SharedByWorkers shared_{.devices = DevicePool(1)};
+  const std::unique_ptr<device::SimBackend> backend_;
+  CollectivePeers peers_{
+      {.identity = {.name = "worker0", .incarnation = Incarnation(kSelf), .device_count = 1},
+       .loop = shared_.loop.get(),
+       .shared = &shared_}};
+  const Held<ExecutableSlot> held_ = Held<ExecutableSlot>::New();
+  std::unique_ptr<Answer<ExecutableLoaded>> loaded_;
+  Executables executables_{
+      {.backend = backend_.get(), .peers = &peers_, .on_loaded = [this](ExecutableLoaded event) {
+         loaded_->Set(std::move(event));
+       }}};
+};
+
+TEST_F(ExecutablesTest, AnExecutableIsLoadedAndFreed) {
+  const ExecutableLoaded loaded = Load(Plain());
+  EXPECT_EQ(loaded.executable, kProgram);
+  EXPECT_FALSE(loaded.failure.has_value()) << loaded.failure->message();
+  EXPECT_TRUE(held_.get()->is_set());
+  EXPECT_TRUE(held_.get()->Wait(Clock::now()).ok());
+  EXPECT_EQ(Launch().places, nullptr) << "it has no collectives";
+  const std::weak_ptr<ExecutableSlot> slot = held_.get();
+  executables_.Unload({kProgram, held_});
+  EXPECT_EQ(held_.get(), nullptr);
+  executables_.Stop();
+  EXPECT_TRUE(slot.expired());
+}
+
+TEST_F(ExecutablesTest, ALoadThatFailsIsTheFailureOfEachGang) {
+  LoadExecutable load = Plain();
+  load.serialized = "nonsense";
+  const ExecutableLoaded loaded = Load(std::move(load));
+  ASSERT_TRUE(loaded.failure.has_value());
+  const absl::Status status = held_.get()->Wait(Clock::now()).status();
+  EXPECT_EQ(status.code(), wire::ToStatus(*loaded.failure).code());
+  EXPECT_EQ(status.message(), loaded.failure->message());
+}
+
+// The runtime never sees a program whose collectives cannot be read.
+TEST_F(ExecutablesTest, ATableThatDoesNotFitItsProgramFailsTheLoad) {
+  LoadExecutable load = WithCollectives();
+  load.places.push_back(DeviceId(901));
+  const ExecutableLoaded loaded = Load(std::move(load));
+  ASSERT_TRUE(loaded.failure.has_value());
+  EXPECT_FALSE(held_.get()->Wait(Clock::now()).ok());
+  EXPECT_EQ(held_.get()->plan(), nullptr);
+}
+
+TEST_F(ExecutablesTest, LaunchesOfAProgramShareWhereItsMembersRun) {
+  EXPECT_FALSE(Load(WithCollectives()).failure.has_value());
+  const GangCollectives::Parts first = Launch();
+  ASSERT_NE(first.places, nullptr);
+  EXPECT_EQ(Reached(first), absl::OkStatus());
+  EXPECT_THAT(first.devices, testing::ElementsAre(peers_.local(0)));
+  EXPECT_NE(peers_.local(0), nullptr);
+  EXPECT_EQ(Launch().places, first.places);
+}
+
+TEST_F(ExecutablesTest, LaunchesAfterAMembersEndDoNotMeetItsMemory) {
+  EXPECT_FALSE(Load(WithCollectives()).failure.has_value());
+  const GangCollectives::Parts before = Launch();
+  EXPECT_EQ(Reached(before), absl::OkStatus());
+  executables_.Know(*Worker(7, 78, DeviceId(950)));
+  EXPECT_EQ(Launch().places, before.places) << "it is a member of no program here";
+  executables_.Know(*Worker(1, 0, kPeerDevice));
+  const GangCollectives::Parts after = Launch();
+  EXPECT_NE(after.places, before.places);
+  EXPECT_FALSE(Reached(after).ok());
+}
+
+TEST_F(ExecutablesTest, TheMemoryOfMembersIsLetGoOnceAMemberHasEndedOrTheProgramHas) {
+  EXPECT_FALSE(Load(WithCollectives()).failure.has_value());
+  std::weak_ptr<PromisedPlaces> known = Launch().places;
+  EXPECT_FALSE(known.expired());
+  executables_.Know(*Worker(1, 0, kPeerDevice));
+  EXPECT_TRUE(known.expired());
+  known = Launch().places;
+  EXPECT_FALSE(known.expired());
+  executables_.Unload({kProgram, held_});
+  EXPECT_TRUE(known.expired());
+}
+
+class ExecutablesOfABlockingRuntimeTest : public ExecutablesTest {
+ protected:
+  ExecutablesOfABlockingRuntimeTest()
+      : ExecutablesTest({.device_count = 1, .collectives_block_threads = true}) {}
+};
+
+TEST_F(ExecutablesOfABlockingRuntimeTest, GangsThatCommunicateInTheRuntimeAreAloneInADevice) {
+  LoadExecutable load = Plain();
+  load.has_collectives = true;
+  Load(std::move(load));
+  EXPECT_EQ(held_.get()->turn(), DeviceThread::Turn::kGangAlone);
+  Load(Plain());
+  EXPECT_EQ(held_.get()->turn(), DeviceThread::Turn::kGang);
+}
+
+}  // namespace
+}  // namespace gangway::worker
