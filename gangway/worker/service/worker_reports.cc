@@ -41,7 +41,7 @@ void WorkerService::ReportBroken(SessionId session, const std::string& found) {
 
 wire::DataBytes WorkerService::MakeDataBytes() const {
   wire::DataBytes data;
-  data.set_from_clients(streams_.received_bytes() + put_bytes_);
+  data.set_from_clients(streams_.received_bytes() + tasks_.put_bytes());
   data.set_to_clients(streams_.sent_bytes());
   data.set_from_workers(transfers_.received_bytes());
   data.set_to_workers(transfers_.sent_bytes());
@@ -61,10 +61,11 @@ wire::Usage WorkerService::MakeUsage(uint64_t probe) const {
   usage.set_nodes(core_.counts().nodes);
   usage.set_storages(core_.counts().storages);
   *usage.mutable_data() = MakeDataBytes();
-  for (size_t i = 0; i < environment_->device_ids.size() && i < devices_.size(); ++i) {
+  const std::vector<DeviceId>& device_ids = tasks_.environment().device_ids;
+  for (size_t i = 0; i < device_ids.size() && i < devices_.size(); ++i) {
     wire::DeviceUsage& device = *usage.add_devices();
     store::Bytes bytes = storages_.ledger().Device(static_cast<int>(i));
-    device.set_device(environment_->device_ids[i].number());
+    device.set_device(device_ids[i].number());
     device.set_bytes(bytes.current);
     device.set_peak_bytes(bytes.peak);
     device.set_budget_bytes(options_.memory_budget_bytes);

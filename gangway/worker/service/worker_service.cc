@@ -11,13 +11,9 @@
 
 #include "gangway/base/clock.h"
 #include "gangway/base/spin.h"
-#include "gangway/base/trace.h"
 #include "gangway/wire/callback_limits.h"
 #include "gangway/wire/failure.h"
 #include "gangway/worker/service/launch/late_ends.h"
-#include "gangway/worker/service/transfer/copy_task.h"
-#include "gangway/worker/service/transfer/fetch_task.h"
-#include "gangway/worker/service/transfer/upload_task.h"
 
 namespace gangway::worker {
 namespace {
@@ -90,6 +86,7 @@ WorkerService::WorkerService(ServiceOptions options, std::shared_ptr<EventLoop> 
                     [this](SessionId session, const absl::Status& why) {
                       host_calls_->Fail(session, why);
                     }}),
+      tasks_(TaskOptions()),
       executables_({.backend = backend_,
                     .peers = &peers_,
                     .loader = options_.shared == nullptr ? nullptr : &options_.shared->loader,
@@ -114,6 +111,30 @@ StreamTransfers::Options WorkerService::TransferOptions(transport::Transport* da
           .shared_bytes_max = options_.shared_bytes_max / 2,
           .shared_shard_min = options_.shared_shard_min,
           .pin = Pinning(*backend_)};
+}
+
+// Tasks may outlive this, but not their use of the loop.
+TaskFactory::Options WorkerService::TaskOptions() {
+  return {.backend = backend_,
+          .storages = &storages_,
+          .executables = &executables_,
+          .transfers = &transfers_,
+          .staging = staging_,
+          .take_upload = [this](SessionId session,
+                                UploadId upload) { return streams_.TakeUpload(session, upload); },
+          .memory_for = [this](SessionId session) { return streams_.MemoryFor(session); },
+          .send =
+              [this, loop = loop_](SessionId session, FetchId fetch, uint32_t shard,
+                                   std::shared_ptr<FetchedShard> bytes, DataStreams::Sent sent) {
+                // What a step reads goes out in the loop's round.
+                if (loop->IsLoopThread() && stepping_)
+                  return streams_.SendShard(session, fetch, shard, std::move(bytes),
+                                            std::move(sent));
+                loop->Post([this, session, fetch, shard, bytes = std::move(bytes),
+                            sent = std::move(sent)]() mutable {
+                  streams_.SendShard(session, fetch, shard, std::move(bytes), std::move(sent));
+                });
+              }};
 }
 
 // Rounds in which nothing happens here cost nothing: many simulated workers share a loop.
@@ -192,7 +213,7 @@ void WorkerService::OpenDevices(const wire::OpenDevices& open) {
   environment->backend = backend_;
   environment->staging = staging_;
   environment->wait_limit = options_.wait_limit;
-  environment_ = std::move(environment);
+  tasks_.SetEnvironment(std::move(environment));
 }
 
 // What the actions end is part of the step, so that its reports go with this round's.
@@ -222,24 +243,7 @@ void WorkerService::Post(Event event) {
 
 void WorkerService::Do(CreateStorage& action) { storages_.Create(action); }
 
-void WorkerService::Do(PrepareLaunch& action) {
-  std::vector<LaunchTask::Position> positions;
-  positions.reserve(action.positions.size());
-  for (const LaunchPosition& each : action.positions) {
-    LaunchTask::Position position{.number = each.position, .device = each.device};
-    position.arguments = storages_.FindAll(each.arguments, each.device);
-    position.results.reserve(action.results.size());
-    for (ShardKey result : action.results) {
-      result.shard = each.position;
-      position.results.push_back(storages_.Find(result, each.device));
-    }
-    positions.push_back(std::move(position));
-  }
-  action.held.Set(std::make_shared<LaunchTask>(environment_, action, action.held_executable.get(),
-                                               std::move(positions),
-                                               executables_.CollectivesOf(action)));
-  Trace(TraceKind::kPrepare, 0, {}, action.ordinal, action.executable.number());
-}
+void WorkerService::Do(PrepareLaunch& action) { action.held.Set(tasks_.Make(action)); }
 
 void WorkerService::Do(LoadExecutable& action) { executables_.Load(action); }
 
@@ -251,29 +255,7 @@ void WorkerService::Do(CancelLaunch& action) {
   if (const auto task = action.held.get()) task->Cancel(action.failure);
 }
 
-void WorkerService::Do(PrepareCopy& action) {
-  CopyTask::Parts parts{.memory_kind = std::move(action.memory_kind),
-                        .token = std::move(action.token),
-                        .session = action.session};
-  for (const PrepareCopy::Move& move : action.moves) {
-    parts.moves.push_back({storages_.FindAll(move.from, move.from_device),
-                           storages_.FindAll(move.to, move.to_device)});
-  }
-  for (const PrepareCopy::Send& send : action.sends)
-    parts.sends.push_back(
-        {storages_.FindAll(send.from, send.device), send.position, send.to_device});
-  for (const PrepareCopy::Receive& receive : action.receives) {
-    parts.receives.push_back(
-        {storages_.FindAll(receive.to, receive.device), receive.position, receive.from_device});
-  }
-  if (!action.receives.empty()) {
-    for (const ShardKey& key : action.receives.front().to)
-      parts.specs.push_back(key.held.get()->spec);
-  }
-  action.held.Set(std::make_shared<CopyTask>(environment_, action.ordinal, backend_, &transfers_,
-                                             std::move(parts)));
-  Trace(TraceKind::kPrepare, 0, {}, action.ordinal);
-}
+void WorkerService::Do(PrepareCopy& action) { action.held.Set(tasks_.Make(action)); }
 
 void WorkerService::Do(NamePeers& action) {
   if (const auto task = action.held.get()) task->NamePeers(std::move(action.workers));
@@ -283,48 +265,9 @@ void WorkerService::Do(CancelTransfers& action) {
   if (const auto task = action.held.get()) task->Cancel(action.failure);
 }
 
-// The bytes count as staged until their buffers exist, as those of uploads do.
-void WorkerService::Do(PreparePut& action) {
-  uint64_t bytes = 0;
-  for (const PreparePut::Part& part : action.parts) bytes += part.bytes.size();
-  put_bytes_ += bytes;
-  auto taken = staging_->Take(action.session, bytes, StagingMemory::Order::kIfRoom);
-  const absl::Status refused = taken.status();
-  std::shared_ptr<StagingMemory::Charge> charge;
-  if (taken.ok()) charge = std::make_shared<StagingMemory::Charge>(*std::move(taken));
-  std::vector<UploadTask::Shard> shards;
-  for (PreparePut::Part& part : action.parts) {
-    Trace(TraceKind::kUpload, part.to.shard, action.session, action.ordinal, part.bytes.size());
-    UploadTask::Shard& shard = shards.emplace_back();
-    shard.slot = storages_.Find(part.to, part.device);
-    shard.storage = part.to.held.get();
-    if (!refused.ok()) continue;
-    auto owner = std::make_shared<const std::string>(std::move(part.bytes));
-    shard.bytes = {std::as_bytes(std::span(*owner)), owner, charge};
-  }
-  auto task =
-      std::make_shared<UploadTask>(environment_, action.ordinal, backend_, std::move(shards));
-  if (!refused.ok()) task->Refuse(refused);
-  action.held.Set(std::move(task));
-}
+void WorkerService::Do(PreparePut& action) { action.held.Set(tasks_.Make(action)); }
 
-void WorkerService::Do(PrepareFetch& action) {
-  std::vector<FetchTask::Part> parts;
-  for (const PrepareFetch::Part& part : action.parts)
-    parts.push_back({storages_.Find(part.from, part.device), part.shard});
-  auto send = [this, loop = loop_, session = action.session, fetch = action.fetch](
-                  uint32_t shard, std::shared_ptr<FetchedShard> bytes, DataStreams::Sent sent) {
-    if (loop->IsLoopThread() && stepping_)
-      return streams_.SendShard(session, fetch, shard, std::move(bytes), std::move(sent));
-    loop->Post(
-        [this, session, fetch, shard, bytes = std::move(bytes), sent = std::move(sent)]() mutable {
-          streams_.SendShard(session, fetch, shard, std::move(bytes), std::move(sent));
-        });
-  };
-  action.held.Set(std::make_shared<FetchTask>(environment_, action.ordinal, std::move(parts),
-                                              streams_.MemoryFor(action.session), std::move(send)));
-  Trace(TraceKind::kPrepare, 0, action.session, action.ordinal);
-}
+void WorkerService::Do(PrepareFetch& action) { action.held.Set(tasks_.Make(action)); }
 
 void WorkerService::Do(Run& action) {
   const std::shared_ptr<NodeTask> task = action.held.get();
@@ -345,22 +288,13 @@ void WorkerService::Do(Discard& action) {
 
 void WorkerService::Do(SkipPosition& action) { peers_.Skip(action.order_position); }
 
-void WorkerService::Do(FillUpload& action) {
-  std::shared_ptr<HeldShards> storage = action.held.get();
-  if (storage == nullptr) storage = std::make_shared<HeldShards>();  // it was freed
-  UploadStaging::Shards staged = streams_.TakeUpload(action.session, action.upload);
-  std::vector<UploadTask::Shard> shards;
-  for (const auto& [index, slot] : storage->shards) {
-    // A shard without bytes fails for its size.
-    shards.push_back({.slot = slot, .storage = storage, .bytes = staged[index]});
-  }
-  std::make_shared<UploadTask>(environment_, action.ordinal, backend_, std::move(shards))
-      ->Enqueue();
-}
+void WorkerService::Do(FillUpload& action) { tasks_.Make(action)->Enqueue(); }
 
 void WorkerService::Do(DropUpload& action) { streams_.RefuseUpload(action.session, action.upload); }
 
-void WorkerService::Do(PoisonStorage& action) { LocalStorages::Poison(action, *environment_); }
+void WorkerService::Do(PoisonStorage& action) {
+  LocalStorages::Poison(action, tasks_.environment());
+}
 
 void WorkerService::Do(FailFetch& action) { streams_.FailShards(action); }
 

@@ -34,11 +34,10 @@
 #include "gangway/worker/service/launch/executables.h"
 #include "gangway/worker/service/launch/gang_watch.h"
 #include "gangway/worker/service/launch/host_calls.h"
-#include "gangway/worker/service/launch/launch_task.h"
 #include "gangway/worker/service/launch/node_task.h"
 #include "gangway/worker/service/launch/running_gangs.h"
 #include "gangway/worker/service/memory/local_storages.h"
-#include "gangway/worker/service/transfer/copy_task.h"
+#include "gangway/worker/service/task_factory.h"
 #include "gangway/worker/service/transfer/data_streams.h"
 #include "gangway/worker/service/transfer/stream_transfers.h"
 
@@ -118,6 +117,7 @@ class WorkerService {
 
  private:
   StreamTransfers::Options TransferOptions(transport::Transport* data);
+  TaskFactory::Options TaskOptions();
 
   void Step(Event event);
   void StepOnce(Event event);
@@ -178,7 +178,7 @@ class WorkerService {
   std::vector<std::shared_ptr<DeviceThread>> devices_;
   std::vector<std::shared_ptr<InFlight>> host_callers_;  // by device
   const std::shared_ptr<SpareThreads> spare_threads_ = std::make_shared<SpareThreads>();
-  std::shared_ptr<const TaskEnvironment> environment_;
+  TaskFactory tasks_;
   bool leaving_ = false;  // the controller sends no new work
   ShortLaunches short_launches_{options_.shared == nullptr ? kShortRound : kShortSharedRound};
   std::atomic<Clock::rep> own_loop_runs_since_ = 0;
@@ -190,7 +190,6 @@ class WorkerService {
   mutable Mutex end_mutex_;
   std::optional<wire::Failure> end_request_ GANGWAY_GUARDED_BY(end_mutex_);
   wire::ReportBatch usage_reports_;  // of this round, with waits of members
-  uint64_t put_bytes_ = 0;           // of shards that came with their nodes
   uint64_t reported_bytes_ = 0;
   std::string reported_data_;  // serialized DataBytes
   bool ends_round_ = false;    // EndRound follows
