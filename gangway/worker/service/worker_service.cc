@@ -4,7 +4,6 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <iterator>
 #include <span>
 
 #include "absl/strings/str_cat.h"
@@ -14,12 +13,15 @@
 #include "gangway/wire/callback_limits.h"
 #include "gangway/wire/failure.h"
 #include "gangway/worker/service/launch/late_ends.h"
+#include "gangway/worker/service/launch/member_waits.h"
 
 namespace gangway::worker {
 namespace {
 
 // Per device. More than one, so that a callback may run programs with callbacks.
 constexpr int kHostCallersMax = wire::kCallbackDepthMax;
+constexpr std::chrono::seconds kReportInterval{1};
+constexpr std::chrono::seconds kLongGang{1};  // from then on, heartbeats tell what its members do
 
 // For shared memory: null where the device runtime has no use for it.
 std::function<std::shared_ptr<void>(std::span<std::byte>)> Pinning(device::Backend& backend) {
@@ -41,10 +43,13 @@ WorkerService::WorkerService(ServiceOptions options, std::shared_ptr<EventLoop> 
     : options_(std::move(options)),
       loop_(std::move(loop)),
       backend_(backend),
-      send_(std::move(send)),
+      reports_({.identity = options_.identity,
+                .send = std::move(send),
+                .on_added = [this] { EndRoundLater(); },
+                .usage = [this] { return Usage(); }}),
       storages_(options_.identity,
                 [this, loop = loop_](SessionId session, const std::string& found) {
-                  loop->Post([this, session, found] { ReportBroken(session, found); });
+                  loop->Post([this, session, found] { reports_.AddBroken(session, found); });
                 }),
       host_calls_(std::make_shared<HostCalls>(
           options_.callback_limit,
@@ -68,8 +73,7 @@ WorkerService::WorkerService(ServiceOptions options, std::shared_ptr<EventLoop> 
               .shared = options_.shared,
               .on_refused = [this](uint64_t id) { streams_.ForgetPeer(id); },
               .on_long_wait = [this](uint64_t gang) { long_waits_.Tell(gang); }}),
-      long_waits_(&peers_, loop_,
-                  [this](auto report) { UsageReports().add_reports()->Swap(&report); }),
+      long_waits_(&peers_, loop_, [this](wire::Report report) { reports_.Add().Swap(&report); }),
       streams_({.loop = loop_.get(),
                 .incarnation = options_.identity.incarnation,
                 .staging = staging_,
@@ -147,10 +151,7 @@ void WorkerService::EndRound() {
   Step(RoundEnded{});
   ends_round_ = false;
   if (leaving_ && core_.counts().nodes == 0 && options_.on_left) options_.on_left();
-  if (usage_reports_.reports_size() == 0) return;
-  wire::Frame frame;
-  frame.mutable_report_batch()->Swap(&usage_reports_);
-  send_(std::move(frame));
+  reports_.Flush();
 }
 
 void WorkerService::StartDeviceThreads() {
@@ -170,7 +171,7 @@ void WorkerService::OnBatch(wire::IslandBatch batch) {
     if (item.has_open_devices()) {
       OpenDevices(item.open_devices());
       // The scheduler ignores reports of a worker that it has not admitted, so it knows nothing yet.
-      *UsageReports().add_reports()->mutable_usage() = MakeUsage(0);
+      reports_.AddUsage(/*probe=*/0);
     }
     leaving_ |= item.has_leave();
     if (item.has_wait_check()) long_waits_.Check(item.wait_check());
@@ -304,23 +305,54 @@ void WorkerService::Do(DropShards& action) { LocalStorages::Drop(action); }
 
 void WorkerService::Do(EndStreams& action) { streams_.EndSession(action.session); }
 
-void WorkerService::Do(SendReports& action) {
-  // One frame per round.
-  auto& usage = *usage_reports_.mutable_reports();
-  std::move(usage.begin(), usage.end(),
-            google::protobuf::RepeatedPtrFieldBackInserter(action.batch.mutable_reports()));
-  usage_reports_.Clear();
-  wire::Frame frame;
-  frame.mutable_report_batch()->Swap(&action.batch);
-  send_(std::move(frame));
-}
+void WorkerService::Do(SendReports& action) { reports_.Send(std::move(action.batch)); }
 
-void WorkerService::Do(ReportUsage& action) {
-  *UsageReports().add_reports()->mutable_usage() = MakeUsage(action.probe);
-}
+void WorkerService::Do(ReportUsage& action) { reports_.AddUsage(action.probe); }
 
 void WorkerService::Do(Complain& action) {
   spdlog::warn("{}: {}", options_.identity.name, action.text);
+}
+
+wire::Usage WorkerService::Usage() const {
+  wire::Usage usage;
+  usage.set_nodes(core_.counts().nodes);
+  usage.set_storages(core_.counts().storages);
+  wire::DataBytes& data = *usage.mutable_data();
+  data.set_from_clients(streams_.received_bytes() + tasks_.put_bytes());
+  data.set_to_clients(streams_.sent_bytes());
+  data.set_from_workers(transfers_.received_bytes());
+  data.set_to_workers(transfers_.sent_bytes());
+  data.set_from_workers_shared(transfers_.received_shared_bytes());
+  data.set_to_workers_shared(transfers_.sent_shared_bytes());
+  data.set_from_clients_shared(streams_.received_shared_bytes());
+  data.set_to_clients_shared(streams_.sent_shared_bytes());
+  data.set_staged_bytes(staging_->used());
+  data.set_staged_bytes_max(staging_->bytes_max());
+  data.set_staged_uploads(streams_.upload_count());
+  const std::vector<DeviceId>& device_ids = tasks_.environment().device_ids;
+  for (size_t i = 0; i < device_ids.size() && i < devices_.size(); ++i) {
+    wire::DeviceUsage& device = *usage.add_devices();
+    const store::Bytes bytes = storages_.ledger().Device(static_cast<int>(i));
+    device.set_device(device_ids[i].number());
+    device.set_bytes(bytes.current);
+    device.set_peak_bytes(bytes.peak);
+    device.set_budget_bytes(options_.memory_budget_bytes);
+  }
+  return usage;
+}
+
+void WorkerService::ReportChanges() {
+  for (UploadsMoved& moved : streams_.TakeMoved()) Step(std::move(moved));
+  reports_.AddUsageIfChanged();
+  // Whole seconds: workers that share a loop report in one round of it.
+  loop_->PostAt(std::chrono::floor<std::chrono::seconds>(Clock::now()) + kReportInterval,
+                [this] { ReportChanges(); });
+}
+
+std::vector<wire::GangMember> WorkerService::LongMembers(Clock::time_point now) const {
+  std::vector<wire::GangMember> members = running_->Look(now, kLongGang);
+  if (!members.empty()) DescribeWaits(peers_.Waiting(), host_calls_->Waiting(), now, members);
+  return members;
 }
 
 std::optional<Clock::time_point> WorkerService::LoopRunsSince() const {

@@ -37,6 +37,7 @@
 #include "gangway/worker/service/launch/node_task.h"
 #include "gangway/worker/service/launch/running_gangs.h"
 #include "gangway/worker/service/memory/local_storages.h"
+#include "gangway/worker/service/reports.h"
 #include "gangway/worker/service/task_factory.h"
 #include "gangway/worker/service/transfer/data_streams.h"
 #include "gangway/worker/service/transfer/stream_transfers.h"
@@ -123,7 +124,6 @@ class WorkerService {
   void StepOnce(Event event);
   void Post(Event event);  // any thread
   void ReportChanges();    // every second: memory use, progress of uploads
-  void ReportBroken(SessionId session, const std::string& found);
 
   void Do(CreateStorage& action);
   void Do(PrepareLaunch& action);
@@ -150,19 +150,16 @@ class WorkerService {
   void Do(SendReports& action);
   void Do(Complain& action);
 
-  // Also called outside of Step by what adds to usage_reports_.
-  wire::ReportBatch& UsageReports();
   void EndRoundLater();
   void EndRound();
   void StartDeviceThreads();
   void OpenDevices(const wire::OpenDevices& open);
-  wire::Usage MakeUsage(uint64_t probe) const;
-  wire::DataBytes MakeDataBytes() const;
+  wire::Usage Usage() const;
 
   const ServiceOptions options_;
   const std::shared_ptr<EventLoop> loop_;
   device::Backend* const backend_;
-  const std::function<void(wire::Frame)> send_;
+  Reports reports_;
   const LocalStorages storages_;
   const std::shared_ptr<InFlight> callbacks_ = std::make_shared<InFlight>();
   const std::shared_ptr<GangWatch> gangs_ = std::make_shared<GangWatch>();
@@ -189,10 +186,7 @@ class WorkerService {
   std::vector<NodeEnded> ended_in_step_;  // by the loop itself
   mutable Mutex end_mutex_;
   std::optional<wire::Failure> end_request_ GANGWAY_GUARDED_BY(end_mutex_);
-  wire::ReportBatch usage_reports_;  // of this round, with waits of members
-  uint64_t reported_bytes_ = 0;
-  std::string reported_data_;  // serialized DataBytes
-  bool ends_round_ = false;    // EndRound follows
+  bool ends_round_ = false;  // EndRound follows
   // Last: what it loads uses the other members.
   Executables executables_;
 };
