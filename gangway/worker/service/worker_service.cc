@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <span>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 
@@ -22,6 +23,11 @@ namespace {
 constexpr int kHostCallersMax = wire::kCallbackDepthMax;
 constexpr std::chrono::seconds kReportInterval{1};
 constexpr std::chrono::seconds kLongGang{1};  // from then on, heartbeats tell what its members do
+
+template <typename... F>
+struct Overloaded : F... {
+  using F::operator()...;
+};
 
 // For shared memory: null where the device runtime has no use for it.
 std::function<std::shared_ptr<void>(std::span<std::byte>)> Pinning(device::Backend& backend) {
@@ -233,84 +239,63 @@ void WorkerService::StepOnce(Event event) {
   std::vector<Action> actions = core_.Step(std::move(event));
   latency_.Set(core_.counts().nodes != 0);
   if (core_.counts().nodes != 0) LoopWork::Note();
-  for (Action& action : actions) {
-    std::visit([this](auto& each) { Do(each); }, action);
-  }
+  for (Action& action : actions) Do(action);
 }
 
 void WorkerService::Post(Event event) {
   loop_->Post([this, event = std::move(event)]() mutable { Step(std::move(event)); });
 }
 
-void WorkerService::Do(CreateStorage& action) { storages_.Create(action); }
-
-void WorkerService::Do(PrepareLaunch& action) { action.held.Set(tasks_.Make(action)); }
-
-void WorkerService::Do(LoadExecutable& action) { executables_.Load(action); }
-
-void WorkerService::Do(UnloadExecutable& action) { executables_.Unload(action); }
-
-void WorkerService::Do(KnowMember& action) { executables_.Know(*action.worker); }
-
-void WorkerService::Do(CancelLaunch& action) {
-  if (const auto task = action.held.get()) task->Cancel(action.failure);
+void WorkerService::Do(Action& action) {
+  std::visit(
+      Overloaded{
+          [this](CreateStorage& each) { storages_.Create(each); },
+          [this](PoisonStorage& each) { LocalStorages::Poison(each, tasks_.environment()); },
+          [](DropStorage& each) { LocalStorages::Drop(each); },
+          [](DropShards& each) { LocalStorages::Drop(each); },
+          [this](LoadExecutable& each) { executables_.Load(each); },
+          [this](UnloadExecutable& each) { executables_.Unload(each); },
+          [this](KnowMember& each) { executables_.Know(*each.worker); },
+          [this](PrepareLaunch& each) { each.held.Set(tasks_.Make(each)); },
+          [this](PrepareCopy& each) { each.held.Set(tasks_.Make(each)); },
+          [this](PreparePut& each) { each.held.Set(tasks_.Make(each)); },
+          [this](PrepareFetch& each) { each.held.Set(tasks_.Make(each)); },
+          [this](FillUpload& each) { tasks_.Make(each)->Enqueue(); },
+          [](NamePeers& each) {
+            if (const auto task = each.held.get()) task->NamePeers(std::move(each.workers));
+          },
+          [](CancelTransfers& each) {
+            if (const auto task = each.held.get()) task->Cancel(each.failure);
+          },
+          [](CancelLaunch& each) {
+            if (const auto task = each.held.get()) task->Cancel(each.failure);
+          },
+          [this](Run& each) {
+            if (const auto task = each.held.get()) RunTask(*task, each.order_position);
+          },
+          [](Discard& each) {
+            const auto task = each.held.Take();
+            if (task != nullptr && each.order_position != OrderPosition())
+              task->Skip(each.order_position);
+          },
+          [this](SkipPosition& each) { peers_.Skip(each.order_position); },
+          [this](DropUpload& each) { streams_.RefuseUpload(each.session, each.upload); },
+          [this](FailFetch& each) { streams_.FailShards(each); },
+          [this](EndStreams& each) { streams_.EndSession(each.session); },
+          [this](ReportUsage& each) { reports_.AddUsage(each.probe); },
+          [this](SendReports& each) { reports_.Send(std::move(each.batch)); },
+          [this](Complain& each) { spdlog::warn("{}: {}", options_.identity.name, each.text); },
+      },
+      action);
 }
 
-void WorkerService::Do(PrepareCopy& action) { action.held.Set(tasks_.Make(action)); }
-
-void WorkerService::Do(NamePeers& action) {
-  if (const auto task = action.held.get()) task->NamePeers(std::move(action.workers));
-}
-
-void WorkerService::Do(CancelTransfers& action) {
-  if (const auto task = action.held.get()) task->Cancel(action.failure);
-}
-
-void WorkerService::Do(PreparePut& action) { action.held.Set(tasks_.Make(action)); }
-
-void WorkerService::Do(PrepareFetch& action) { action.held.Set(tasks_.Make(action)); }
-
-void WorkerService::Do(Run& action) {
-  const std::shared_ptr<NodeTask> task = action.held.get();
-  if (task == nullptr) return;
-  task->SetOrderPosition(action.order_position);
+void WorkerService::RunTask(NodeTask& task, OrderPosition position) {
+  task.SetOrderPosition(position);
   short_launches_.BeginRound(loop_->round());
   *loop_runs_since_ = Clock::now().time_since_epoch().count();
-  const bool has_run = task->RunHere(short_launches_);
+  const bool has_run = task.RunHere(short_launches_);
   *loop_runs_since_ = 0;
-  if (!has_run) task->Enqueue();
-}
-
-void WorkerService::Do(Discard& action) {
-  const std::shared_ptr<NodeTask> task = action.held.Take();
-  if (task != nullptr && action.order_position != OrderPosition())
-    task->Skip(action.order_position);
-}
-
-void WorkerService::Do(SkipPosition& action) { peers_.Skip(action.order_position); }
-
-void WorkerService::Do(FillUpload& action) { tasks_.Make(action)->Enqueue(); }
-
-void WorkerService::Do(DropUpload& action) { streams_.RefuseUpload(action.session, action.upload); }
-
-void WorkerService::Do(PoisonStorage& action) {
-  LocalStorages::Poison(action, tasks_.environment());
-}
-
-void WorkerService::Do(FailFetch& action) { streams_.FailShards(action); }
-
-void WorkerService::Do(DropStorage& action) { LocalStorages::Drop(action); }
-
-void WorkerService::Do(DropShards& action) { LocalStorages::Drop(action); }
-
-void WorkerService::Do(EndStreams& action) { streams_.EndSession(action.session); }
-
-void WorkerService::Do(SendReports& action) { reports_.Send(std::move(action.batch)); }
-
-void WorkerService::Do(ReportUsage& action) { reports_.AddUsage(action.probe); }
-
-void WorkerService::Do(Complain& action) {
-  spdlog::warn("{}: {}", options_.identity.name, action.text);
+  if (!has_run) task.Enqueue();
 }
 
 wire::Usage WorkerService::Usage() const {

@@ -125,31 +125,8 @@ class WorkerService {
   void Post(Event event);  // any thread
   void ReportChanges();    // every second: memory use, progress of uploads
 
-  void Do(CreateStorage& action);
-  void Do(PrepareLaunch& action);
-  void Do(PrepareCopy& action);
-  void Do(NamePeers& action);
-  void Do(CancelTransfers& action);
-  void Do(CancelLaunch& action);
-  void Do(KnowMember& action);
-  void Do(PreparePut& action);
-  void Do(PrepareFetch& action);
-  void Do(Run& action);
-  void Do(Discard& action);
-  void Do(SkipPosition& action);
-  void Do(FillUpload& action);
-  void Do(DropUpload& action);
-  void Do(PoisonStorage& action);
-  void Do(FailFetch& action);
-  void Do(DropStorage& action);
-  void Do(DropShards& action);
-  void Do(LoadExecutable& action);
-  void Do(UnloadExecutable& action);
-  void Do(EndStreams& action);
-  void Do(ReportUsage& action);
-  void Do(SendReports& action);
-  void Do(Complain& action);
-
+  void Do(Action& action);  // by the part that keeps what it concerns
+  void RunTask(NodeTask& task, OrderPosition position);
   void EndRoundLater();
   void EndRound();
   void StartDeviceThreads();
