@@ -1,28 +1,25 @@
-// The data streams of clients: uploads arrive, fetched shards are sent. A session has one stream; a
-// new one replaces it, because its client has given the old one up. A stream belongs to the session
-// whose token its Hello carries (OB-3). Streams of other workers arrive at the same address and are
-// handed to their owners (peer_streams.h). Every call but Accept belongs to the event loop.
+// The data streams of clients: accepts them, and takes what comes on them to the part that keeps it: uploads
+// (client_uploads.h), fetched shards (client_fetches.h) and host callbacks (client_callbacks.h). A session has one
+// stream; a new one replaces it, because its client has given the old one up. A stream belongs to the session whose
+// token its Hello carries (stream_admission.h, OB-3). Streams of other workers arrive at the same address and are
+// handed to their owners (peer_streams.h).
 //
-// A client on this host may request blocks of shared memory to write upload shards into, and reads
-// fetched shards in shared memory until it acknowledges them (docs/internals/transfers.md); the
-// streams then carry only control messages.
+// A client on this host may request blocks of shared memory to write upload shards into, and reads fetched shards in
+// shared memory until it acknowledges them (docs/internals/transfers.md); the streams then carry only control messages.
 //
-// Sending never blocks: frames that the link does not take wait until it is writable. The shards of a session take
-// turns, piece by piece, and so do the sessions. A
-// fetched shard whose stream closes before the link has taken all of it fails; one that has no stream
-// waits for one, for a limited time. Uploads wait through all of this: their client sends the rest on
-// another stream or gives them up, which the controller says.
+// Threading: every call but Accept belongs to the event loop, on which the events are called. Failure: what breaks the
+// protocol closes its stream. The end of a stream fails what was to be sent on it: fetched shards and host callbacks.
+// Uploads wait through it.
 #ifndef GANGWAY_WORKER_SERVICE_TRANSFER_DATA_STREAMS_H_
 #define GANGWAY_WORKER_SERVICE_TRANSFER_DATA_STREAMS_H_
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
-#include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,17 +27,17 @@
 #include "gangway/base/executor.h"
 #include "gangway/transport/bulk/bulk_link.h"
 #include "gangway/transport/bulk/lending_pool.h"
-#include "gangway/transport/bulk/lent_block.h"
-#include "gangway/transport/bulk/outgoing_shard.h"
-#include "gangway/transport/bulk/segment_exchange.h"
-#include "gangway/transport/bulk/send_turns.h"
-#include "gangway/transport/pieces.h"
 #include "gangway/transport/shm/descriptor_socket.h"
 #include "gangway/transport/transport.h"
 #include "gangway/wire/ended_sessions.h"
 #include "gangway/worker/core/actions.h"
+#include "gangway/worker/service/transfer/client_callbacks.h"
+#include "gangway/worker/service/transfer/client_fetches.h"
+#include "gangway/worker/service/transfer/client_stream.h"
+#include "gangway/worker/service/transfer/client_uploads.h"
 #include "gangway/worker/service/transfer/fetched_shard.h"
 #include "gangway/worker/service/transfer/peer_streams.h"
+#include "gangway/worker/service/transfer/stream_admission.h"
 #include "gangway/worker/service/transfer/upload_staging.h"
 
 namespace gangway::worker {
@@ -66,7 +63,7 @@ class DataStreams {
     // Of other workers' streams, by the role in their Hello. They outlive this.
     std::map<wire::Role, PeerStreams*> peers;
   };
-  DataStreams(const Options& options, Events events);
+  DataStreams(const Options& options, const Events& events);
 
   // For Transport::Listen. Any thread.
   transport::LinkEvents Accept(std::shared_ptr<transport::Link> link);
@@ -75,15 +72,13 @@ class DataStreams {
   // learn of this worker before the worker receives its own welcome.
   void SetKey(std::string key);
   // These have ended before. Before SetKey.
-  void SetEnded(const wire::EndedSessions::Runs& sessions) { ended_.Insert(sessions); }
+  void SetEnded(const wire::EndedSessions::Runs& sessions) { admission_.SetEnded(sessions); }
   // From now on, streams of a session are taken once it is admitted, and wait for that as for a Hello. Before SetKey.
-  void Isolate() { isolated_ = true; }
+  void Isolate() { admission_.Isolate(); }
   void Admit(SessionId session);
 
-  // The memory for shards that are fetched for this session.
-  FetchedShard::Source MemoryFor(SessionId session);
-  // Calls `sent` once: OK when the link has taken all bytes, else the reason.
-  using Sent = std::function<void(const absl::Status&)>;
+  FetchedShard::Source MemoryFor(SessionId session) { return fetches_.MemoryFor(session); }
+  using Sent = ClientFetches::Sent;
   void SendShard(SessionId session, FetchId fetch, uint32_t shard,
                  std::shared_ptr<FetchedShard> bytes, Sent sent);
   void FailShards(const FailFetch& fail);
@@ -95,112 +90,59 @@ class DataStreams {
 
   UploadStaging::Shards TakeUpload(SessionId session, UploadId upload);
   void RefuseUpload(SessionId session, UploadId upload);
-  std::vector<UploadsMoved> TakeMoved();
+  std::vector<UploadsMoved> TakeMoved() { return uploads_.TakeMoved(); }
 
   // Its owner has closed this stream of another worker.
   void ForgetPeer(uint64_t id) { streams_.erase(id); }
 
-  // Closes the session's streams and forgets it.
+  // Closes the session's stream and forgets it.
   void EndSession(SessionId session);
   void CloseAll();
 
-  size_t session_count() const { return sessions_.size(); }
-  size_t upload_count() const;  // with staged bytes
-  uint64_t received_bytes() const { return received_bytes_; }
-  uint64_t sent_bytes() const { return sent_bytes_; }
+  size_t upload_count() const { return uploads_.count(); }
+  uint64_t received_bytes() const { return uploads_.received_bytes(); }
+  uint64_t sent_bytes() const { return fetches_.sent_bytes(); }
   // Parts of received_bytes and sent_bytes.
-  uint64_t received_shared_bytes() const { return received_shared_bytes_; }
-  uint64_t sent_shared_bytes() const { return sent_shared_bytes_; }
+  uint64_t received_shared_bytes() const { return uploads_.received_shared_bytes(); }
+  uint64_t sent_shared_bytes() const { return fetches_.sent_shared_bytes(); }
 
  private:
+  using Frames = std::vector<wire::Frame>;
   struct Stream {
-    uint64_t id = 0;
     std::shared_ptr<transport::Link> accepted;
     std::shared_ptr<transport::BulkLink>
-        link;                      // of `accepted`; unused once the stream has an owner
-    SessionId session;             // 0: no Hello yet
-    PeerStreams* owner = nullptr;  // of another worker's stream
-    std::vector<wire::Frame>
-        early;         // arrived before the key; the Hello alone if that came before its admission
+        link;                              // of `accepted`; unused once the stream has an owner
+    PeerStreams* owner = nullptr;          // of another worker's stream
+    std::unique_ptr<ClientStream> client;  // of a client's stream, once its Hello is accepted
+    // Arrived before the key; the Hello alone if that came before its session's admission.
+    Frames early;
     SessionId awaits;  // the session that is not admitted yet; 0: none
-    transport::SegmentExchange segments;
-    transport::Lendings lent;         // fetched shards that the client may be reading
-    std::deque<wire::Frame> answers;  // wait until the link is writable
-    std::string client;               // its name, by its Hello
-    // Of replies to host callbacks.
-    transport::PieceJoiner joiner{transport::kLargeFieldsBytesMax, transport::kHostCallFieldsMax};
-    bool called = false;  // a host callback was sent: replies may come
-  };
-
-  // A shard to be sent, or its failure.
-  struct Outgoing {
-    FetchId fetch;
-    uint32_t shard = 0;
-    transport::OutgoingShard data;
-    std::shared_ptr<const void> owner = {};  // of its bytes
-    Sent sent;
-  };
-
-  struct Session {
-    Session(std::shared_ptr<StagingMemory> memory, SessionId id,
-            std::shared_ptr<FetchShare> fetched);
-    uint64_t stream = 0;  // 0: none
-    UploadStaging staging;
-    transport::SendTurns<Outgoing> outgoing;
-    bool pump_posted = false;
-    uint64_t waits = 0;  // the latest wait for a stream; counts them
-    const std::shared_ptr<FetchShare> share;
-    std::deque<wire::Frame> callbacks;  // wait for a stream
-    uint64_t callback_waits = 0;        // the latest of these waits; counts them
   };
 
   void OnFrame(uint64_t id, wire::Frame frame);
+  // Frames that came too early.
+  void OnFrames(std::vector<std::pair<uint64_t, Frames>> early);
   void OnHello(uint64_t id, Stream& stream, wire::Frame frame);
   void OnPeerHello(uint64_t id, Stream& stream, const wire::Hello& hello);
+  void OpenStream(uint64_t id, Stream& stream, SessionId session, const std::string& client);
+  absl::Status OnClientFrame(ClientStream& stream, wire::Frame frame);
+  absl::Status OnBulk(ClientStream& stream, const wire::Bulk& bulk);
   void OnWritable(uint64_t id);
-  void OnBulk(uint64_t id, Stream& stream, const wire::Bulk& bulk);
-  void OnBytes(uint64_t id, Stream& stream, const wire::ShardName& name,
-               const wire::ShardBytes& bytes);
-  void OnDropped(const Stream& stream, UploadId upload);
-  void OnPlaced(uint64_t id, Stream& stream, const wire::ShardName& name);
-  void OnPlaceRequest(Stream& stream, const wire::ShardName& name, size_t size);
-  enum class Done : uint8_t { kReceived, kUnread };
-  void OnDone(Stream& stream, const wire::ShardName& name, Done done);
-  void OnReply(uint64_t id, Stream& stream, wire::Frame frame);
-  void SendCallbacks(SessionId session);
-  void LoseCallbacks(SessionId session, const absl::Status& why);
-  void Answer(Stream& stream, wire::Frame frame);
-  void DropIdleMemory();
-  void OnStaged(const Stream& stream, const wire::ShardName& name);
   void OnClosed(uint64_t id);
   void Refuse(uint64_t id, const absl::Status& why);
-  Session& SessionOf(SessionId session);
-  void Enqueue(SessionId session, Outgoing outgoing);
-  void Pump(SessionId session);
-  // The bytes that it sent; none: the link takes no more for now.
-  std::optional<size_t> SendPiece(Stream& stream, SessionId session, Outgoing& outgoing);
-  void AwaitStream(SessionId session);
-  static transport::ShardSize SizeOf(const Outgoing& outgoing);
-  // What the stream takes no more of, or none has taken.
-  static void FailOutgoing(Session& session, const absl::Status& why);
+  void DropIdleMemory();
 
   const Options options_;
   EventLoop* const loop_;
-  const Events events_;
   transport::LendingPool pool_;
-  const std::shared_ptr<FetchShare> fetched_;                // of all sessions
   std::unique_ptr<transport::DescriptorListener> listener_;  // null: no shared memory
-  std::string key_;
-  bool isolated_ = false;
-  std::set<SessionId> admitted_;  // if isolated
+  StreamAdmission admission_;
   std::atomic<uint64_t> next_id_ = 1;
   std::map<uint64_t, Stream> streams_;
-  std::map<SessionId, Session> sessions_;
-  uint64_t received_bytes_ = 0;
-  uint64_t sent_bytes_ = 0;
-  uint64_t received_shared_bytes_ = 0;
-  uint64_t sent_shared_bytes_ = 0;
-  wire::EndedSessions ended_;  // late work for them is dropped, and their tokens open nothing
+  std::map<SessionId, uint64_t> open_;  // the stream of each session that has one
+  ClientUploads uploads_;
+  ClientFetches fetches_;
+  ClientCallbacks callbacks_;
 };
 
 }  // namespace gangway::worker
