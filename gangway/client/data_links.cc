@@ -1,13 +1,13 @@
 // Implementation of data_links.h.
 #include "gangway/client/data_links.h"
 
-#include <algorithm>
-#include <span>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 
 #include "gangway/base/clock.h"
+#include "gangway/base/fork.h"
 #include "gangway/base/status.h"
 #include "gangway/client/convert.h"
 #include "gangway/transport/bulk/messages.h"
@@ -17,12 +17,27 @@
 namespace gangway::client {
 namespace {
 
-transport::OutgoingShard ShardOf(const Push& push) {
-  return transport::OutgoingShard(std::as_bytes(std::span(push.data)));
+wire::Frame FrameOf(SessionId session, const Push& push, const transport::OutgoingShard& shard,
+                    const transport::OutgoingShard::Step& step) {
+  wire::Frame frame;
+  wire::Bulk& bulk = *frame.mutable_bulk();
+  bulk.mutable_name()->set_session(session.number());
+  bulk.mutable_name()->set_upload(NumberOf(push.upload));
+  bulk.mutable_name()->set_shard(push.shard);
+  transport::PutStep(shard, step, bulk);
+  return frame;
 }
 
-void Released(Push& push) {
-  if (push.released) std::exchange(push.released, nullptr)();
+// False: the link takes no more for now.
+bool SendPiece(SessionId session, ConfirmingSender& sender, Pushing& pushing) {
+  const bool full = sender.queued_bytes() >= DataLinks::kQueueBytes;
+  if (full && pushing.shard.target() == nullptr) return false;  // on_writable resumes
+  const transport::OutgoingShard::Step step = pushing.shard.Next(DataLinks::kChunkBytes);
+  if (step.way != transport::OutgoingShard::Way::kWritten &&
+      !sender.Send(FrameOf(session, pushing.push, pushing.shard, step)).ok())
+    return false;
+  pushing.shard.Advance(step);
+  return true;
 }
 
 // `suspicion`: another reason, which a retry would meet again; empty: none is known.
@@ -69,7 +84,7 @@ void DataLinks::SetWorker(const wire::Worker& worker, bool up, const std::string
   to.link = reachable ? LinkTo(to) : nullptr;
   to.refusal = absl::OkStatus();
   if (was_up) {
-    TakePushes(to, [](const Pushing&) { return true; });
+    to.pushes.TakeAll();
     options_.on_lost(
         key, LostStatus(old, "The process",
                         absl::UnavailableError(
@@ -104,55 +119,31 @@ void DataLinks::UseOnLoop(WorkerKey key) {
 void DataLinks::Add(WorkerKey key, Push push) {
   auto it = workers_.find(key);
   if (closed_ || it == workers_.end() || !IsFor(it->second, push.to)) {
-    Released(push);
-    return;
+    return Release(push);
   }
   UseOnLoop(key);
-  transport::OutgoingShard shard = ShardOf(push);
-  Pushing pushing{.push = std::move(push), .shard = std::move(shard)};
-  const bool asked = TakeReservation(it->second, pushing);
-  if (!asked && pushing.push.data.size() < kPlacedBytesMin) {
-    Begin(it->second, std::move(pushing));
+  WorkerLink& to = it->second;
+  Pushing pushing(std::move(push));
+  if (to.open != nullptr && to.open->TakeReservation(pushing)) {
+    to.pushes.AddPlacing(std::move(pushing));
   } else {
-    (asked ? it->second.placing : it->second.waiting).push_back(std::move(pushing));
+    to.pushes.Add(std::move(pushing));
   }
   SchedulePump(key);
 }
 
 bool DataLinks::PushNow(WorkerKey key, const Push& push) {
-  std::shared_ptr<Sender> sender;
+  std::shared_ptr<ConfirmingSender> sender;
   {
     MutexLock lock(open_mutex_);
     auto it = open_.find(key);
     if (it == open_.end()) return false;
     sender = it->second;
   }
-  if (push.to.next || push.to.incarnation != sender->incarnation) return false;
-  if (sender->frames->progress().queued > 0) return false;
-  const transport::OutgoingShard shard = ShardOf(push);
-  return sender->Send(FrameOf(push, shard, shard.Next(push.data.size()))).ok();
-}
-
-absl::Status DataLinks::Sender::Send(wire::Frame frame) {
-  const wire::Bulk& bulk = frame.bulk();
-  const bool proves = bulk.has_bytes() || bulk.has_placed();
-  const UploadId upload{proves ? bulk.name().upload() : 0};  // 0: nothing to prove
-  return frames->Send(std::move(frame), [this, upload] {
-    if (upload == UploadId()) return;
-    MutexLock lock(mutex);
-    if (unproven.empty() || unproven.back() != upload) unproven.push_back(upload);
-  });
-}
-
-wire::Frame DataLinks::FrameOf(const Push& push, const transport::OutgoingShard& shard,
-                               const transport::OutgoingShard::Step& step) const {
-  wire::Frame frame;
-  wire::Bulk& bulk = *frame.mutable_bulk();
-  bulk.mutable_name()->set_session(options_.session.number());
-  bulk.mutable_name()->set_upload(NumberOf(push.upload));
-  bulk.mutable_name()->set_shard(push.shard);
-  transport::PutStep(shard, step, bulk);
-  return frame;
+  if (push.to.next || push.to.incarnation != sender->incarnation()) return false;
+  if (sender->queued_bytes() > 0) return false;
+  const transport::OutgoingShard shard = BytesOf(push);
+  return sender->Send(FrameOf(options_.session, push, shard, shard.Next(push.data.size()))).ok();
 }
 
 bool DataLinks::IsFor(const WorkerLink& worker, const Destination& to) {
@@ -163,11 +154,8 @@ bool DataLinks::IsFor(const WorkerLink& worker, const Destination& to) {
 
 void DataLinks::Withdraw(UploadId upload) {
   for (auto& [key, to] : workers_) {
-    if (to.open != nullptr) {
-      std::erase_if(to.open->reserved,
-                    [upload](const auto& reserved) { return reserved.first.first == upload; });
-    }
-    TakePushes(to, [upload](const Pushing& pushing) { return pushing.push.upload == upload; });
+    if (to.open != nullptr) to.open->Withdraw(upload);
+    to.pushes.TakeIf([upload](const Pushing& pushing) { return pushing.push.upload == upload; });
   }
 }
 
@@ -188,7 +176,7 @@ void DataLinks::Close(const absl::Status& reason) {
     returns_->loop = nullptr;
   }
   for (auto& [key, to] : workers_) {
-    TakePushes(to, [](const Pushing&) { return true; });
+    to.pushes.TakeAll();
     HangUp(to, reason);
     to.link = nullptr;
   }
@@ -240,14 +228,14 @@ void DataLinks::OnOpen(WorkerKey key, const wire::HelloReply& reply) {
   WorkerLink& to = workers_[key];
   to.link->Settle();
   to.refusal = absl::OkStatus();
-  to.open = std::make_shared<Connection>();
-  to.open->sender =
-      std::make_shared<Sender>(to.link->sender(), Incarnation(to.worker.incarnation()));
+  to.open = std::make_shared<WorkerConnection>(
+      options_.session,
+      std::make_shared<ConfirmingSender>(to.link->sender(), Incarnation(to.worker.incarnation())),
+      reply);
   {
     MutexLock lock(open_mutex_);
-    open_[key] = to.open->sender;
+    open_[key] = to.open->sender();
   }
-  to.open->segments.Connect(reply);
   // The worker may have answered on an earlier link.
   if (to.link->hellos() > 1)
     options_.on_lost(key, StreamLost(to, absl::UnavailableError("it broke")));
@@ -256,22 +244,16 @@ void DataLinks::OnOpen(WorkerKey key, const wire::HelloReply& reply) {
 
 void DataLinks::OnFrame(WorkerKey key, wire::Frame frame) {
   WorkerLink& to = workers_[key];
-  if (frame.has_heartbeat()) return OnReply(to, frame.heartbeat().time_ns());
+  if (frame.has_heartbeat())
+    return to.open->sender()->OnReply(*to.link, frame.heartbeat().time_ns());
   if (frame.has_host_callback())
     return OnHostCallback(key, std::move(*frame.mutable_host_callback()));
   const ConnectionPtr connection = to.open;
   if (frame.has_bulk()) OnBulk(key, connection, frame.bulk());
 }
 
-void DataLinks::OnReply(WorkerLink& to, uint64_t number) {
-  Question& question = to.open->question;
-  if (question.state != Asked::kSent || number != question.number) return;
-  question = {};
-  to.link->Rest();
-}
-
 void DataLinks::OnBulk(WorkerKey key, const ConnectionPtr& connection, const wire::Bulk& bulk) {
-  for (uint64_t segment : bulk.gone().segments()) connection->segments.Forget(segment);
+  for (uint64_t segment : bulk.gone().segments()) connection->segments().Forget(segment);
   if (bulk.has_place_answer()) return OnPlace(key, *connection, bulk.name(), bulk.place_answer());
   if (!bulk.name().has_fetch()) return;  // a worker sends nothing else
   if (bulk.has_lent()) return OnFetched(key, connection, bulk);
@@ -281,8 +263,8 @@ void DataLinks::OnBulk(WorkerKey key, const ConnectionPtr& connection, const wir
 void DataLinks::Say(WorkerKey key, const ConnectionPtr& connection, wire::Bulk word) {
   WorkerLink& to = workers_[key];
   if (closed_ || to.open != connection) return;
-  connection->words.push_back(std::move(word));
-  (void)SendWords(to);
+  connection->Say(std::move(word));
+  (void)connection->SendWords(to.dropped);
 }
 
 void DataLinks::OnHostCallback(WorkerKey key, wire::HostCallback callback) {
@@ -292,11 +274,8 @@ void DataLinks::OnHostCallback(WorkerKey key, wire::HostCallback callback) {
     WorkerLink& to = workers_[key];
     const ConnectionPtr now = asked.lock();
     if (closed_ || now == nullptr || to.open != now) return;
-    wire::Frame frame;
-    *frame.mutable_host_callback_reply() = std::move(reply);
-    for (wire::Frame& part : transport::CutPieces(std::move(frame)))
-      now->replies.push_back(std::move(part));
-    (void)SendWords(to);
+    now->Reply(std::move(reply));
+    (void)now->SendWords(to.dropped);
   };
   options_.on_host_callback(std::move(callback), [returns = returns_, send = std::move(send)](
                                                      wire::HostCallbackReply reply) {
@@ -306,25 +285,49 @@ void DataLinks::OnHostCallback(WorkerKey key, wire::HostCallback callback) {
   });
 }
 
-// False: the link takes no more for now.
-bool DataLinks::SendWords(WorkerLink& to) {
-  Connection& connection = *to.open;
-  for (; !connection.replies.empty(); connection.replies.pop_front()) {
-    if (!connection.sender->Send(connection.replies.front()).ok()) return false;
+void DataLinks::Reserve(WorkerKey key, const Push& wish,
+                        std::function<void(std::shared_ptr<char> place)> placed) {
+  auto it = workers_.find(key);
+  if (closed_ || it == workers_.end() || wish.to.next || !IsFor(it->second, wish.to)) return;
+  UseOnLoop(key);
+  const ConnectionPtr connection = it->second.open;
+  if (connection != nullptr) connection->Reserve(wish, std::move(placed));
+}
+
+void DataLinks::OnPlace(WorkerKey key, WorkerConnection& connection, const wire::ShardName& name,
+                        const wire::PlaceAnswer& answer) {
+  const PushName push(UploadId(name.upload()), name.shard());
+  if (connection.OnReserved(push, answer)) return;
+  const bool begun = workers_[key].pushes.OnPlace(
+      push, [&](size_t bytes) { return connection.PlaceOf(answer, bytes); });
+  if (begun) SchedulePump(key);
+}
+
+// The shard is read in place. The worker keeps the place until its last reader is reported gone or
+// the stream ends; the mapping outlives the stream.
+void DataLinks::OnFetched(WorkerKey key, const ConnectionPtr& connection, const wire::Bulk& bulk) {
+  const wire::SharedBlock& place = bulk.lent();
+  auto mapped = connection->segments().Find(place);
+  wire::Bulk word;
+  *word.mutable_name() = bulk.name();
+  if (mapped == nullptr) {
+    word.mutable_resend();
+    return Say(key, connection, std::move(word));
   }
-  for (; !to.dropped.empty(); to.dropped.pop_front()) {
-    wire::Frame frame;
-    frame.mutable_bulk()->mutable_name()->set_session(options_.session.number());
-    frame.mutable_bulk()->mutable_name()->set_upload(NumberOf(to.dropped.front()));
-    frame.mutable_bulk()->mutable_dropped();
-    if (!connection.sender->Send(std::move(frame)).ok()) return false;
-  }
-  for (; !connection.words.empty(); connection.words.pop_front()) {
-    wire::Frame frame;
-    *frame.mutable_bulk() = connection.words.front();
-    if (!connection.sender->Send(std::move(frame)).ok()) return false;
-  }
-  return true;
+  word.mutable_received();
+  auto give_back = [this, returns = returns_, key,
+                    weak = std::weak_ptr<WorkerConnection>(connection), word, mapped,
+                    forks = ForkGeneration()](const char*) {
+    if (ForkGeneration() != forks) return;  // a child's copy of the parent's reference
+    MutexLock lock(returns->mutex);
+    if (returns->loop == nullptr) return;
+    returns->loop->Post([this, key, weak, word] {
+      if (auto still = weak.lock()) Say(key, still, word);
+    });
+  };
+  const char* bytes = reinterpret_cast<const char*>(mapped.get());
+  options_.on_place(FetchId(bulk.name().fetch()), bulk.name().shard(),
+                    std::shared_ptr<const char>(bytes, std::move(give_back)), place.size());
 }
 
 absl::Status DataLinks::StreamLost(const WorkerLink& to, const absl::Status& why) const {
@@ -357,55 +360,19 @@ void DataLinks::LoseSent(WorkerLink& to, const absl::Status& why) {
   const ConnectionPtr connection = to.open;
   HangUp(to, why);
   std::set<UploadId> lost =
-      TakePushes(to, [](const Pushing& pushing) { return pushing.shard.begun(); });
-  if (connection != nullptr) {
-    lost.insert(connection->question.uploads.begin(), connection->question.uploads.end());
-    const std::shared_ptr<Sender>& sender = connection->sender;
-    MutexLock lock(sender->mutex);
-    lost.insert(sender->unproven.begin(), sender->unproven.end());
-  }
-  for (Pushing& pushing : std::exchange(to.placing, {})) Begin(to, std::move(pushing));
-  auto must_be_sent = [](Pushing& pushing) {
-    pushing.shard.WriteInto(nullptr);
-    pushing.unplaceable = true;
-  };
-  to.active.ForEach(must_be_sent);
-  std::for_each(to.waiting.begin(), to.waiting.end(), must_be_sent);
+      to.pushes.TakeIf([](const Pushing& pushing) { return pushing.shard.begun(); });
+  if (connection != nullptr) lost.merge(connection->sender()->Unproven());
+  to.pushes.LosePlaces();
   for (UploadId upload : lost) options_.on_upload_lost(upload, why);
 }
 
-template <typename Of>
-std::set<UploadId> DataLinks::TakePushes(WorkerLink& to, Of of) {
-  std::set<UploadId> taken;
-  for (Pushing& pushing : to.active.TakeIf(of)) {
-    taken.insert(pushing.push.upload);
-    Released(pushing.push);
-  }
-  for (auto* queue : {&to.placing, &to.waiting}) {
-    for (Pushing& pushing : std::exchange(*queue, {})) {
-      if (of(pushing)) {
-        taken.insert(pushing.push.upload);
-        Released(pushing.push);
-      } else {
-        queue->push_back(std::move(pushing));
-      }
-    }
-  }
-  return taken;
-}
-
 void DataLinks::GiveUp(WorkerKey key, const absl::Status& why) {
-  for (UploadId upload : TakePushes(workers_[key], [](const Pushing&) { return true; }))
-    options_.on_upload_lost(upload, why);
+  for (UploadId upload : workers_[key].pushes.TakeAll()) options_.on_upload_lost(upload, why);
   options_.on_lost(key, why);
 }
 
 bool DataLinks::IsBusy(const WorkerLink& to) {
-  if (!to.active.empty() || !to.placing.empty() || !to.waiting.empty()) return true;
-  if (to.open == nullptr) return false;
-  if (to.open->question.state != Asked::kNothing) return true;
-  MutexLock lock(to.open->sender->mutex);
-  return !to.open->sender->unproven.empty();
+  return !to.pushes.empty() || (to.open != nullptr && to.open->sender()->IsBusy());
 }
 
 bool DataLinks::Watch(const std::set<WorkerKey>& awaited) {
@@ -435,21 +402,7 @@ void DataLinks::Look(WorkerKey key, Clock::time_point now, Clock::duration stood
                                           std::string(to.refusal.message())))));
   }
   if (link->IsSilent(now, kSilenceMax)) return GiveUpSilent(key);
-  Ask(to, now);
-}
-
-void DataLinks::Ask(WorkerLink& to, Clock::time_point now) {
-  Question& question = to.open->question;
-  if (question.state == Asked::kNothing) {
-    MutexLock lock(to.open->sender->mutex);
-    question = {.state = Asked::kUnsent, .uploads = std::exchange(to.open->sender->unproven, {})};
-  }
-  to.link->Await(now);
-  if (question.state == Asked::kSent) return;
-  const std::optional<uint64_t> number = to.link->Ask();
-  if (!number) return;
-  question.state = Asked::kSent;
-  question.number = *number;
+  to.open->sender()->Ask(*link, now);
 }
 
 void DataLinks::SchedulePump(WorkerKey key) {
@@ -466,60 +419,26 @@ void DataLinks::Pump(WorkerKey key) {
   WorkerLink& to = workers_[key];
   size_t turn = 0;
   while (to.open != nullptr) {
-    // on_writable, or a place, resumes
-    if (!SendWords(to) || !Activate(to) || to.active.empty()) return;
+    WorkerConnection& connection = *to.open;
+    const auto request = [&](const Push& push) {
+      return connection.RequestPlace(push, push.data.size());
+    };
+    const bool open = connection.SendWords(to.dropped) && to.pushes.Activate(request);
+    if (!open || !to.pushes.has_begun()) return;  // on_writable, or a place, resumes
     if (turn >= kTurnBytes) return SchedulePump(key);
-    auto next = to.active.Take();
+    auto next = to.pushes.Take();
     Pushing& pushing = next->item;
     const size_t before = pushing.shard.offset();
     // Otherwise on_writable or on_closed resumes.
-    if (!SendPiece(to, pushing)) return to.active.Undo(*std::move(next));
+    if (!SendPiece(options_.session, *connection.sender(), pushing))
+      return to.pushes.Undo(*std::move(next));
     turn += pushing.shard.offset() - before + 64;
     if (!pushing.shard.done()) {
-      to.active.Again(*std::move(next));
+      to.pushes.Again(*std::move(next));
     } else {
-      Released(pushing.push);  // may call the client, which posts or sends
+      Release(pushing.push);  // may call the client, which posts or sends
     }
   }
-}
-
-void DataLinks::Begin(WorkerLink& to, Pushing pushing) {
-  using transport::ShardSize;
-  const bool small = pushing.push.data.size() < kPlacedBytesMin;
-  to.active.Push(options_.session, small ? ShardSize::kSmall : ShardSize::kLarge,
-                 std::move(pushing));
-}
-
-// False: the link takes no more for now.
-bool DataLinks::Activate(WorkerLink& to) {
-  while (to.active.size(transport::ShardSize::kLarge) + to.placing.size() < kInterleaved &&
-         !to.waiting.empty()) {
-    Pushing& next = to.waiting.front();
-    const bool placeable = to.open->segments.IsConnected() && !next.unplaceable &&
-                           next.shard.target() == nullptr && !next.shard.begun() &&
-                           next.push.data.size() >= kPlacedBytesMin;
-    if (placeable && !AskForPlace(to, next.push, next.push.data.size())) return false;
-    if (placeable) {
-      to.placing.push_back(std::move(next));
-    } else {
-      Begin(to, std::move(next));
-    }
-    to.waiting.pop_front();
-  }
-  return true;
-}
-
-// False: the link takes no more for now.
-bool DataLinks::SendPiece(WorkerLink& to, Pushing& pushing) {
-  Sender& sender = *to.open->sender;
-  const bool full = sender.frames->progress().queued >= kQueueBytes;
-  if (full && pushing.shard.target() == nullptr) return false;  // on_writable resumes
-  const transport::OutgoingShard::Step step = pushing.shard.Next(kChunkBytes);
-  if (step.way != transport::OutgoingShard::Way::kWritten &&
-      !sender.Send(FrameOf(pushing.push, pushing.shard, step)).ok())
-    return false;
-  pushing.shard.Advance(step);
-  return true;
 }
 
 }  // namespace gangway::client

@@ -1,7 +1,9 @@
-// The client's data streams: one link to each worker that the session has used and that is up, the pushes queued for
-// it, and the chunks that it sends. The first workers count as used from the start, so that their first transfers find
-// shared memory. Of the others, the first use opens the link, so that a session costs nothing on the workers of a large
-// cluster that it does not use.
+// The client's data streams: one link to each worker that the session has used and that is up. A link is opened,
+// watched and opened again here. What waits for a worker is in push_queue.h, what belongs to an open link in
+// worker_connection.h, and which bytes are known to have arrived in confirming_sender.h.
+//
+// The first workers count as used from the start, so that their first transfers find shared memory. Of the others, the
+// first use opens the link, so that a session costs nothing on the workers of a large cluster that it does not use.
 //
 // Large shards of a worker on the same host travel through the worker's shared memory: the client
 // requests a place from the worker and writes an upload there; it reads a fetched shard in place,
@@ -25,7 +27,6 @@
 #include <memory>
 #include <set>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -36,10 +37,11 @@
 #include "gangway/base/executor.h"
 #include "gangway/base/ids.h"
 #include "gangway/base/mutex.h"
+#include "gangway/client/confirming_sender.h"
+#include "gangway/client/push.h"
+#include "gangway/client/push_queue.h"
+#include "gangway/client/worker_connection.h"
 #include "gangway/transport/bulk/bulk_link.h"
-#include "gangway/transport/bulk/outgoing_shard.h"
-#include "gangway/transport/bulk/segment_exchange.h"
-#include "gangway/transport/bulk/send_turns.h"
 #include "gangway/transport/bulk/silence.h"
 #include "gangway/transport/dialer.h"
 #include "gangway/transport/transport.h"
@@ -47,34 +49,12 @@
 
 namespace gangway::client {
 
-using WorkerKey = std::pair<uint32_t, uint32_t>;  // island, index
-
-// Which process of a worker receives the bytes of an upload: the one with this incarnation or, if
-// that was down when the upload was declared, the next one. If that process is gone, the cluster
-// rejects the upload, so the bytes must never go to another process.
-struct Destination {
-  Incarnation incarnation;
-  bool next = false;
-};
-
-// The bytes of one shard.
-struct Push {
-  UploadId upload{};
-  Destination to;
-  uint32_t shard = 0;
-  std::string_view data;
-  uint64_t bytes = 0;              // size of the shard, for Reserve
-  std::function<void()> released;  // may be empty
-};
-
 class DataLinks {
  public:
   static constexpr size_t kChunkBytes = size_t{1} << 20;
-  static constexpr size_t kPlacedBytesMin = size_t{64} << 10;  // smaller shards are sent
-  static constexpr size_t kQueueBytes = size_t{16} << 20;      // per link
+  static constexpr size_t kQueueBytes = size_t{16} << 20;  // per link
   // Per turn of the loop, so that control messages are not delayed.
   static constexpr size_t kTurnBytes = size_t{4} << 20;
-  static constexpr size_t kInterleaved = 4;  // large pushes to one worker that take turns
   // Of WorkerLink::dropped; the oldest is forgotten, and its bytes stay until the session ends.
   static constexpr size_t kDroppedMax = 65'536;
   static constexpr std::chrono::milliseconds kWatchInterval = transport::BulkLink::kAskInterval;
@@ -154,51 +134,12 @@ class DataLinks {
   void Close(const absl::Status& reason);
 
  private:
-  struct Pushing {
-    Push push;
-    transport::OutgoingShard shard;
-    bool unplaceable = false;  // do not request a place (again)
-  };
-  using ShardKey = std::pair<UploadId, uint32_t>;  // and the number of the shard in it
-  // A place requested before its push.
-  struct Reservation {
-    uint64_t bytes = 0;
-    std::function<void(std::shared_ptr<char> place)> placed;
-    std::shared_ptr<std::byte> target;  // null: not answered yet
-  };
   // Lets any thread post the release of a fetched place to the loop, until Close.
   struct Returns {
     Mutex mutex;
     EventLoop* loop GANGWAY_GUARDED_BY(mutex) = nullptr;
   };
-  // An open link, as any thread sends on it.
-  struct Sender {
-    // Notes the upload of which the frame has bytes.
-    absl::Status Send(wire::Frame frame) GANGWAY_EXCLUDES(mutex);
-
-    const std::shared_ptr<transport::FrameSender> frames;
-    const Incarnation incarnation;
-    Mutex mutex;
-    // Uploads of which the link has taken bytes since the last question; repeated ones.
-    std::vector<UploadId> unproven GANGWAY_GUARDED_BY(mutex);
-  };
-  enum class Asked : uint8_t { kNothing, kUnsent, kSent };
-  // The reply to it proves that what was sent before it has arrived.
-  struct Question {
-    Asked state = Asked::kNothing;  // kUnsent: the link took no more
-    uint64_t number = 0;            // once it is sent
-    std::vector<UploadId> uploads;  // of which bytes were sent before it
-  };
-  // What belongs to a link from its welcome until it is lost.
-  struct Connection {
-    std::shared_ptr<Sender> sender;
-    Question question;
-    transport::SegmentExchange segments;
-    std::deque<wire::Bulk> words;     // about fetched places, not sent yet
-    std::deque<wire::Frame> replies;  // to host callbacks, not sent yet
-    std::map<ShardKey, Reservation> reserved;
-  };
-  using ConnectionPtr = std::shared_ptr<Connection>;
+  using ConnectionPtr = std::shared_ptr<WorkerConnection>;
   struct WorkerLink {
     wire::Worker worker;
     Incarnation previous;                       // the incarnation before this one
@@ -209,10 +150,7 @@ class DataLinks {
     bool admits = false;   // this session's links, if that is awaited
     absl::Status refusal;  // why the last attempt failed; OK: it did not, or was welcomed before
     bool pumping = false;  // a turn is posted
-    // Small pushes, and the large ones that have begun. The others wait until few enough have.
-    transport::SendTurns<Pushing> active;
-    std::deque<Pushing> placing;  // have requested a place
-    std::deque<Pushing> waiting;
+    PushQueue pushes;
     std::deque<UploadId>
         dropped;  // uploads whose bytes this incarnation is still to be told to free
   };
@@ -232,31 +170,17 @@ class DataLinks {
   void LoseSent(WorkerLink& to, const absl::Status& why);
   // What waits for a link to the worker waits no longer.
   void GiveUp(WorkerKey key, const absl::Status& why);
-  // Takes the pushes that `of` selects off the queues, and returns their uploads.
-  template <typename Of>
-  static std::set<UploadId> TakePushes(WorkerLink& to, Of of);
   static bool IsBusy(const WorkerLink& to);
   void Look(WorkerKey key, Clock::time_point now, Clock::duration stood_still);
-  static void Ask(WorkerLink& to, Clock::time_point now);
   void SchedulePump(WorkerKey key);
   void Pump(WorkerKey key);
-  bool SendPiece(WorkerLink& to, Pushing& pushing);
-  void Begin(WorkerLink& to, Pushing pushing);
-  bool Activate(WorkerLink& to);
-  bool AskForPlace(WorkerLink& to, const Push& push, size_t bytes);
-  bool TakeReservation(WorkerLink& to, Pushing& pushing);
-  static bool OnReserved(Connection& connection, ShardKey shard, const wire::PlaceAnswer& answer);
   void OnFetched(WorkerKey key, const ConnectionPtr& connection, const wire::Bulk& bulk);
   void Say(WorkerKey key, const ConnectionPtr& connection, wire::Bulk word);
   void OnHostCallback(WorkerKey key, wire::HostCallback callback);
-  bool SendWords(WorkerLink& to);
   void OnBulk(WorkerKey key, const ConnectionPtr& connection, const wire::Bulk& bulk);
-  void OnPlace(WorkerKey key, Connection& connection, const wire::ShardName& name,
+  void OnPlace(WorkerKey key, WorkerConnection& connection, const wire::ShardName& name,
                const wire::PlaceAnswer& answer);
   void OnOpen(WorkerKey key, const wire::HelloReply& reply);
-  static void OnReply(WorkerLink& to, uint64_t number);
-  wire::Frame FrameOf(const Push& push, const transport::OutgoingShard& shard,
-                      const transport::OutgoingShard::Step& step) const;
 
   Options options_;
   bool closed_ = false;
@@ -265,7 +189,7 @@ class DataLinks {
   std::map<WorkerKey, WorkerLink> workers_;
   Mutex open_mutex_;
   // Of the links that have been welcomed.
-  std::map<WorkerKey, std::shared_ptr<Sender>> open_ GANGWAY_GUARDED_BY(open_mutex_);
+  std::map<WorkerKey, std::shared_ptr<ConfirmingSender>> open_ GANGWAY_GUARDED_BY(open_mutex_);
   std::set<WorkerKey> used_ GANGWAY_GUARDED_BY(open_mutex_);  // by Use
   transport::Dialer dialer_;
 };

@@ -191,9 +191,9 @@ Uploads::Outgoing Uploads::NewPush(UploadId upload, const Uploading& uploading,
 void Uploads::Push(UploadId upload, uint32_t shard, std::string_view data,
                    std::function<void()> released) {
   // A burst's upload waits to be sent with others, and so may its bytes.
-  const bool in_burst = data.size() < DataLinks::kPlacedBytesMin && submitter_.HoldsBurst();
+  const bool in_burst = data.size() < kPlacedBytesMin && submitter_.HoldsBurst();
   std::optional<Outgoing> outgoing = TakePush(upload, shard, data);
-  if (outgoing && !in_burst && data.size() < DataLinks::kPlacedBytesMin &&
+  if (outgoing && !in_burst && data.size() < kPlacedBytesMin &&
       links_->PushNow(outgoing->worker, outgoing->push))
     outgoing.reset();
   if (outgoing) {
