@@ -14,7 +14,7 @@
 
 #include "gangway/device/device.h"
 #include "gangway/worker/core/actions.h"
-#include "gangway/worker/service/launch/executables.h"
+#include "gangway/worker/service/launch/local_executables.h"
 #include "gangway/worker/service/launch/node_task.h"
 #include "gangway/worker/service/memory/local_storages.h"
 #include "gangway/worker/service/memory/staging_memory.h"
@@ -34,7 +34,7 @@ class TaskFactory {
   struct Options {
     device::Backend* backend = nullptr;
     const LocalStorages* storages = nullptr;
-    Executables* executables = nullptr;
+    LocalExecutables* executables = nullptr;
     TransferPlane* transfers = nullptr;
     std::shared_ptr<StagingMemory> staging;
     // The staged bytes of an upload, which its session's stream then keeps no longer.

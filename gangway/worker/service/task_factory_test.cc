@@ -130,7 +130,7 @@ class TaskFactoryTest : public testing::Test {
   const LocalStorages storages_{{.name = "worker0", .device_count = 2}, nullptr};
   CollectivePeers peers_{{.identity = {.name = "worker0", .device_count = 2}, .loop = &loop_}};
   Answer<ExecutableLoaded> loaded_;
-  Executables executables_{
+  LocalExecutables executables_{
       {.backend = backend_.get(), .peers = &peers_, .on_loaded = [this](ExecutableLoaded event) {
          loaded_.Set(std::move(event));
        }}};

@@ -31,9 +31,9 @@
 #include "gangway/worker/service/collective/collective_peers.h"
 #include "gangway/worker/service/collective/long_waits.h"
 #include "gangway/worker/service/device/short_launches.h"
-#include "gangway/worker/service/launch/executables.h"
 #include "gangway/worker/service/launch/gang_watch.h"
 #include "gangway/worker/service/launch/host_calls.h"
+#include "gangway/worker/service/launch/local_executables.h"
 #include "gangway/worker/service/launch/node_task.h"
 #include "gangway/worker/service/launch/running_gangs.h"
 #include "gangway/worker/service/memory/local_storages.h"
@@ -165,7 +165,7 @@ class WorkerService {
   std::optional<wire::Failure> end_request_ GANGWAY_GUARDED_BY(end_mutex_);
   bool ends_round_ = false;  // EndRound follows
   // Last: what it loads uses the other members.
-  Executables executables_;
+  LocalExecutables executables_;
 };
 
 }  // namespace gangway::worker

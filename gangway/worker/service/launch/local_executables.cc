@@ -1,5 +1,5 @@
-// Implementation of executables.h.
-#include "gangway/worker/service/launch/executables.h"
+// Implementation of local_executables.h.
+#include "gangway/worker/service/launch/local_executables.h"
 
 #include <algorithm>
 #include <optional>
@@ -48,14 +48,14 @@ void NameCollectives(ExecutableId executable, const collective::Plan& plan) {
 
 }  // namespace
 
-Executables::Executables(Options options)
+LocalExecutables::LocalExecutables(Options options)
     : backend_(options.backend),
       peers_(options.peers),
       on_loaded_(std::move(options.on_loaded)),
       own_loader_(options.loader == nullptr ? std::make_unique<EventLoop>("loader") : nullptr),
       loader_(options.loader == nullptr ? own_loader_.get() : options.loader) {}
 
-void Executables::Load(LoadExecutable& action) {
+void LocalExecutables::Load(LoadExecutable& action) {
   const bool alone = action.has_collectives && backend_->capabilities().collectives.block_threads;
   auto plan = TakePlan(action);
   // A lack of memory is a failure of the load: launches are refused by name, and a later one loads again.
@@ -84,19 +84,19 @@ void Executables::Load(LoadExecutable& action) {
   });
 }
 
-void Executables::Unload(const UnloadExecutable& action) {
+void LocalExecutables::Unload(const UnloadExecutable& action) {
   places_.erase(action.executable);
   loader_->Post([slot = action.held.Take()] {});  // freed on the loader's thread
 }
 
-void Executables::Know(const wire::Worker& worker) {
+void LocalExecutables::Know(const wire::Worker& worker) {
   const uint64_t before = peers_->version();
   peers_->Update(worker);
   // They hold the memory of members that are gone.
   if (peers_->version() != before) places_.clear();
 }
 
-GangCollectives::Parts Executables::CollectivesOf(const PrepareLaunch& launch) {
+GangCollectives::Parts LocalExecutables::CollectivesOf(const PrepareLaunch& launch) {
   GangCollectives::Parts collectives;
   const std::shared_ptr<ExecutableSlot> executable = launch.held_executable.get();
   if (executable->plan() == nullptr) return collectives;

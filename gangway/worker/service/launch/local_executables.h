@@ -4,8 +4,8 @@
 //
 // Threading: of the event loop. The device runtime loads and frees executables on a thread of their own, because both
 // may take long; `on_loaded` is called there.
-#ifndef GANGWAY_WORKER_SERVICE_LAUNCH_EXECUTABLES_H_
-#define GANGWAY_WORKER_SERVICE_LAUNCH_EXECUTABLES_H_
+#ifndef GANGWAY_WORKER_SERVICE_LAUNCH_LOCAL_EXECUTABLES_H_
+#define GANGWAY_WORKER_SERVICE_LAUNCH_LOCAL_EXECUTABLES_H_
 
 #include <cstdint>
 #include <functional>
@@ -22,7 +22,7 @@
 
 namespace gangway::worker {
 
-class Executables {
+class LocalExecutables {
  public:
   struct Options {
     device::Backend* backend = nullptr;  // outlives this
@@ -30,7 +30,7 @@ class Executables {
     EventLoop* loader = nullptr;         // others' too, which outlives this; null: one of its own
     std::function<void(ExecutableLoaded)> on_loaded;
   };
-  explicit Executables(Options options);
+  explicit LocalExecutables(Options options);
 
   // Sets its slot at once; on_loaded follows. A load that fails is a slot whose gangs all fail for the same reason.
   void Load(LoadExecutable& action);
@@ -62,4 +62,4 @@ class Executables {
 
 }  // namespace gangway::worker
 
-#endif  // GANGWAY_WORKER_SERVICE_LAUNCH_EXECUTABLES_H_
+#endif  // GANGWAY_WORKER_SERVICE_LAUNCH_LOCAL_EXECUTABLES_H_

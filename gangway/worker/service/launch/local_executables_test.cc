@@ -1,5 +1,5 @@
-// Tests of executables.h, on simulated devices.
-#include "gangway/worker/service/launch/executables.h"
+// Tests of local_executables.h, on simulated devices.
+#include "gangway/worker/service/launch/local_executables.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -30,13 +30,13 @@ constexpr DeviceId kDevice(100), kPeerDevice(900);
 absl::Status Wanted() { return absl::OkStatus(); }
 
 // A worker with one device. Another one shares its process, so that it reaches that one's memory without a link.
-class ExecutablesTest : public testing::Test {
+class LocalExecutablesTest : public testing::Test {
  protected:
-  explicit ExecutablesTest(device::SimOptions sim = {.device_count = 1})
+  explicit LocalExecutablesTest(device::SimOptions sim = {.device_count = 1})
       : backend_(device::OpenSim(std::move(sim))) {
     shared_.arenas.Add(kPeer, *collective::Arena::Anonymous(1));
   }
-  ~ExecutablesTest() override { executables_.Stop(); }
+  ~LocalExecutablesTest() override { executables_.Stop(); }
 
   std::string Serialized() const {
     const std::string text =
@@ -113,13 +113,13 @@ class ExecutablesTest : public testing::Test {
        .shared = &shared_}};
   const Held<ExecutableSlot> held_ = Held<ExecutableSlot>::New();
   std::unique_ptr<Answer<ExecutableLoaded>> loaded_;
-  Executables executables_{
+  LocalExecutables executables_{
       {.backend = backend_.get(), .peers = &peers_, .on_loaded = [this](ExecutableLoaded event) {
          loaded_->Set(std::move(event));
        }}};
 };
 
-TEST_F(ExecutablesTest, AnExecutableIsLoadedAndFreed) {
+TEST_F(LocalExecutablesTest, AnExecutableIsLoadedAndFreed) {
   const ExecutableLoaded loaded = Load(Plain());
   EXPECT_EQ(loaded.executable, kProgram);
   EXPECT_FALSE(loaded.failure.has_value()) << loaded.failure->message();
@@ -133,7 +133,7 @@ TEST_F(ExecutablesTest, AnExecutableIsLoadedAndFreed) {
   EXPECT_TRUE(slot.expired());
 }
 
-TEST_F(ExecutablesTest, ALoadThatFailsIsTheFailureOfEachGang) {
+TEST_F(LocalExecutablesTest, ALoadThatFailsIsTheFailureOfEachGang) {
   LoadExecutable load = Plain();
   load.serialized = "nonsense";
   const ExecutableLoaded loaded = Load(std::move(load));
@@ -144,16 +144,16 @@ TEST_F(ExecutablesTest, ALoadThatFailsIsTheFailureOfEachGang) {
 }
 
 // The runtime never sees a program whose collectives cannot be read.
-TEST_F(ExecutablesTest, ATableThatDoesNotFitItsProgramFailsTheLoad) {
+TEST_F(LocalExecutablesTest, ATableThatDoesNotFitItsProgramFailsTheLoad) {
   LoadExecutable load = WithCollectives();
-  load.places.push_back(DeviceId(901));
+  load.places.emplace_back(901);
   const ExecutableLoaded loaded = Load(std::move(load));
   ASSERT_TRUE(loaded.failure.has_value());
   EXPECT_FALSE(held_.get()->Wait(Clock::now()).ok());
   EXPECT_EQ(held_.get()->plan(), nullptr);
 }
 
-TEST_F(ExecutablesTest, LaunchesOfAProgramShareWhereItsMembersRun) {
+TEST_F(LocalExecutablesTest, LaunchesOfAProgramShareWhereItsMembersRun) {
   EXPECT_FALSE(Load(WithCollectives()).failure.has_value());
   const GangCollectives::Parts first = Launch();
   ASSERT_NE(first.places, nullptr);
@@ -163,7 +163,7 @@ TEST_F(ExecutablesTest, LaunchesOfAProgramShareWhereItsMembersRun) {
   EXPECT_EQ(Launch().places, first.places);
 }
 
-TEST_F(ExecutablesTest, LaunchesAfterAMembersEndDoNotMeetItsMemory) {
+TEST_F(LocalExecutablesTest, LaunchesAfterAMembersEndDoNotMeetItsMemory) {
   EXPECT_FALSE(Load(WithCollectives()).failure.has_value());
   const GangCollectives::Parts before = Launch();
   EXPECT_EQ(Reached(before), absl::OkStatus());
@@ -175,7 +175,7 @@ TEST_F(ExecutablesTest, LaunchesAfterAMembersEndDoNotMeetItsMemory) {
   EXPECT_FALSE(Reached(after).ok());
 }
 
-TEST_F(ExecutablesTest, TheMemoryOfMembersIsLetGoOnceAMemberHasEndedOrTheProgramHas) {
+TEST_F(LocalExecutablesTest, TheMemoryOfMembersIsLetGoOnceAMemberHasEndedOrTheProgramHas) {
   EXPECT_FALSE(Load(WithCollectives()).failure.has_value());
   std::weak_ptr<PromisedPlaces> known = Launch().places;
   EXPECT_FALSE(known.expired());
@@ -187,10 +187,10 @@ TEST_F(ExecutablesTest, TheMemoryOfMembersIsLetGoOnceAMemberHasEndedOrTheProgram
   EXPECT_TRUE(known.expired());
 }
 
-class ExecutablesOfABlockingRuntimeTest : public ExecutablesTest {
+class ExecutablesOfABlockingRuntimeTest : public LocalExecutablesTest {
  protected:
   ExecutablesOfABlockingRuntimeTest()
-      : ExecutablesTest({.device_count = 1, .collectives_block_threads = true}) {}
+      : LocalExecutablesTest({.device_count = 1, .collectives_block_threads = true}) {}
 };
 
 TEST_F(ExecutablesOfABlockingRuntimeTest, GangsThatCommunicateInTheRuntimeAreAloneInADevice) {
