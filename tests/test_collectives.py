@@ -348,7 +348,7 @@ def test_what_a_gang_frees_wakes_no_worker(new_cluster: NewCluster) -> None:
         client.do(f"exec({setup!r}, globals())")
         assert client.do(f"exec({BURST!r}, globals())", timeout_s=60) == 2.0
         assert client.do(f"exec({AWAITED!r}, globals())", timeout_s=60) == 2.0
-        most = 2.4 * CALLS
+        most = 2.75 * CALLS  # with a message for what is freed: 3
         assert_fewer(most, sleeps_of_loop, running, lambda: client.do(f"result = awaited({CALLS})"))
 
 
