@@ -111,9 +111,9 @@ void AddSpin(CLI::App* command) {
           [](const uint32_t& limit_us) {
             (void)setenv(SpinRule::kVariable, std::to_string(limit_us).c_str(), /*replace=*/1);
           },
-          absl::StrCat("microseconds for which a waiting thread of this process, and of those that "
-                       "it starts, looks for the next message before it sleeps, where its host has "
-                       "a free core; 0: not at all (default: ",
+          absl::StrCat("microseconds, for a third of which the loop of this process, and of those "
+                       "that it starts, looks for the next message before it sleeps, where its "
+                       "host has a free core; 0: not at all (default: ",
                        SpinRule::kVariable, ", or ", SpinRule::kDefaultUs, ")"))
       ->check(CLI::Range(0U, SpinRule::kMaxUs));
 }

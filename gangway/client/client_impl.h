@@ -72,7 +72,7 @@ class ClientImpl final : public Client {
   void Fetch(ArrayHandle array, std::vector<uint32_t> shards, FetchSink sink) override;
   void SendNow() override;
   std::shared_ptr<Wait> NewWait() override {
-    return std::make_shared<SessionWait>(&loop_, [this] { SendNow(); }, origin_);
+    return std::make_shared<SessionWait>(&loop_, origin_);
   }
   void Await(std::span<const ArrayHandle> arrays, StatusCallback done) override;
   void Drop(std::span<const ArrayHandle> arrays) override;

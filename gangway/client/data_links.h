@@ -31,7 +31,6 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 
 #include "gangway/base/clock.h"
 #include "gangway/base/executor.h"

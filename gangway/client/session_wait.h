@@ -1,6 +1,5 @@
-// The Wait of a session: its thread sends what is held of a burst. While it waits it leads the client's loop, where the
-// loop has a poller, as over unix sockets (EventLoop::Await). Over other transports the loop's own thread reads, and
-// wakes this one.
+// The Wait of a session: its thread leads the client's loop while it waits, where the loop has a poller, which it has
+// over unix sockets (EventLoop::Await). Over other transports the loop's own thread reads, and wakes this one.
 //
 // Threading: as Wait says. In a forked child, which has no thread that could end it, For returns at once.
 #ifndef GANGWAY_CLIENT_SESSION_WAIT_H_
@@ -8,9 +7,7 @@
 
 #include <algorithm>
 #include <chrono>
-#include <functional>
 #include <memory>
-#include <utility>
 
 #include "gangway/base/clock.h"
 #include "gangway/base/executor.h"
@@ -23,9 +20,7 @@ namespace gangway::client {
 
 class SessionWait final : public Wait {
  public:
-  // `send` sends what is held; used by For only, as the loop is.
-  SessionWait(EventLoop* loop, std::function<void()> send, const Origin& origin)
-      : loop_(loop), send_(std::move(send)), origin_(origin) {}
+  SessionWait(EventLoop* loop, const Origin& origin) : loop_(loop), origin_(origin) {}
 
   void End() override {
     if (!origin_.is_elsewhere()) wait_->End();
@@ -34,7 +29,6 @@ class SessionWait final : public Wait {
   bool For(std::chrono::nanoseconds limit) override {
     if (origin_.is_elsewhere()) [[unlikely]]
       return false;
-    if (!wait_->ended()) send_();
     // What the loop's callbacks submit does not belong to the host callback that waits here.
     const HostCallbacks::Outside outside;
     const std::chrono::nanoseconds day = std::chrono::hours(24);  // a later deadline may overflow
@@ -42,8 +36,7 @@ class SessionWait final : public Wait {
   }
 
  private:
-  EventLoop* const loop_;
-  const std::function<void()> send_;
+  EventLoop* const loop_;  // used by For only
   const Origin origin_;
   const std::shared_ptr<LoopWait> wait_ = std::make_shared<LoopWait>();
 };

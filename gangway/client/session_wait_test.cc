@@ -1,6 +1,4 @@
 // Waits of a session: which thread reads the answers, over unix sockets and over another transport.
-#include "gangway/client/session_wait.h"
-
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,9 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "gangway/base/executor.h"
 #include "gangway/client/array_literal.h"
-#include "gangway/client/origin.h"
 #include "gangway/client/scripted_cluster.h"
 
 namespace gangway::client {
@@ -82,18 +78,6 @@ TEST_P(SessionWaitTest, OverASocketTheThreadThatWaitsReadsTheAnswer) {
   } else {
     EXPECT_EQ(on_waiter, 0u);
   }
-}
-
-// What is waited for may be held with the burst that it belongs to.
-TEST(SessionWaitSendsTest, WhatIsHeldUnlessTheWaitHasEnded) {
-  EventLoop loop("test");
-  int sent = 0;
-  SessionWait wait(&loop, [&] { ++sent; }, Origin());
-  EXPECT_FALSE(wait.For(milliseconds(1)));
-  EXPECT_EQ(sent, 1);
-  wait.End();
-  EXPECT_TRUE(wait.For(kLimit));
-  EXPECT_EQ(sent, 1);
 }
 
 INSTANTIATE_TEST_SUITE_P(Transports, SessionWaitTest,

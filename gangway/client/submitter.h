@@ -53,8 +53,9 @@ class Submitter {
     std::function<void(const absl::Status& why)> on_failed;
   };
   // kLater: behind another such one it waits, since nothing is done with it alone, and more will come. kBatched: as
-  // part of a burst it waits, for longer while the caller is far ahead, since a wait sends what is held.
-  enum class Urgency { kLater, kBatched, kAtOnce };
+  // part of a burst it waits, for longer while the caller is far ahead, since LookFor sends what something waits for.
+  // kAnswered: as part of a burst it waits, but not for longer, since its caller waits for an answer.
+  enum class Urgency { kLater, kBatched, kAnswered, kAtOnce };
 
   // Declared before the lock under which an operation is appended, it sends the operation after that lock is released,
   // on the caller's thread (a link's Send never blocks). This saves each call a thread handoff.

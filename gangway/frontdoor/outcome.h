@@ -93,6 +93,7 @@ class Outcome {
   std::optional<absl::Status> WaitFor(std::chrono::milliseconds limit) GANGWAY_EXCLUDES(mutex_) {
     const auto deadline = Clock::now() + limit;
     if (client_ != nullptr && !Peek()) {
+      client_->SendNow();  // what is waited for, if no operation sets the outcome
       const std::shared_ptr<gangway::Wait> wait = client_->NewWait();
       {
         MutexLock lock(mutex_);

@@ -66,5 +66,18 @@ TEST(EventTest, WhatHasEndedOrIsNoOperationIsNotLookedFor) {
   answer.Set(absl::OkStatus());
 }
 
+// A fetch may be held with the burst that it belongs to.
+TEST(EventTest, AWaitForAnAnswerSendsWhatIsHeld) {
+  RecordingClient client(1);
+  Outcome answer(&client);
+  EXPECT_EQ(answer.Peek(), std::nullopt);
+  EXPECT_EQ(client.sends(), 0);
+  EXPECT_EQ(answer.WaitFor(std::chrono::milliseconds(0)), std::nullopt);
+  EXPECT_EQ(client.sends(), 1);
+  answer.Set(absl::OkStatus());
+  EXPECT_EQ(answer.Wait(), absl::OkStatus());
+  EXPECT_EQ(client.sends(), 1);
+}
+
 }  // namespace
 }  // namespace gangway::pjrt

@@ -29,6 +29,7 @@ class RecordingClient final : public Client {
 
   // What was asked since the last call.
   std::vector<std::string> Take() { return std::exchange(lines_, {}); }
+  int sends() const { return sends_; }  // calls of SendNow
 
   const ClusterInfo& cluster() const override { return info_; }
   ArrayHandle NewArrayHandle() override { return ArrayHandle(next_++); }
@@ -97,7 +98,7 @@ class RecordingClient final : public Client {
   void Fetch(ArrayHandle, std::vector<uint32_t>, FetchSink sink) override {
     sink.on_done(Unknown());
   }
-  void SendNow() override {}
+  void SendNow() override { ++sends_; }
   // All operations end at once, so none is waited for.
   std::shared_ptr<Wait> NewWait() override {
     class NoWait final : public Wait {
@@ -132,6 +133,7 @@ class RecordingClient final : public Client {
   uint64_t next_ = 1;
   uint64_t next_operation_ = 1;
   uint64_t losses_ = 0;
+  int sends_ = 0;
   std::vector<std::string> lines_;
 };
 

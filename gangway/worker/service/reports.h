@@ -11,7 +11,7 @@
 
 #include "gangway/base/ids.h"
 #include "gangway/wire/wire.pb.h"
-#include "gangway/worker/core/worker_core.h"
+#include "gangway/worker/core/identity.h"
 
 namespace gangway::worker {
 

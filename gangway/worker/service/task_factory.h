@@ -30,7 +30,7 @@ class TaskFactory {
   using SendShard = std::function<void(SessionId session, FetchId fetch, uint32_t shard,
                                        std::shared_ptr<FetchedShard> bytes,
                                        std::function<void(const absl::Status&)> sent)>;
-  // All outlive this.
+  // All outlive its last Make.
   struct Options {
     device::Backend* backend = nullptr;
     const LocalStorages* storages = nullptr;

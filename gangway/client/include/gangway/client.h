@@ -153,7 +153,8 @@ struct FetchSink {
   std::function<void(Status)> on_done;  // last, exactly once
   // The fetch, of one shard, may become one operation with others from the same worker that are submitted just before
   // or after it: its bytes then come no sooner than the others are ready, and what fails one fails all. For small
-  // arrays that are ready; one that fails may be fetched again without this.
+  // arrays that are ready; one that fails may be fetched again without this. It may be held as long as other operations
+  // (Client::SendNow); other fetches are for 100 us at most.
   bool may_join = false;
 };
 
@@ -172,8 +173,8 @@ class Wait {
   // To be called when what is waited for has come: by a callback, or by any other thread, at any time, also after the
   // client's end. Again: no effect.
   virtual void End() = 0;
-  // Sends what was submitted, and waits until End, at most for `limit`; whether it came. One thread at a time, not in a
-  // callback, which would wait for itself and returns at once. Do not hold a lock that a callback of this client takes.
+  // Waits until End, at most for `limit`; whether it came. One thread at a time, not in a callback, which would wait
+  // for itself and returns at once. Do not hold a lock that a callback of this client takes.
   virtual bool For(std::chrono::nanoseconds limit) = 0;
 };
 
@@ -274,8 +275,8 @@ class Client {
 
   // Sends what was submitted. The library does so by itself, but may hold a burst of operations back
   // to send them together: for some 100 us, or for 300 us after many that nothing has waited for, in
-  // a session that does not look for every end. LookFor, Await and Wait::For do it, too: call this
-  // before any other wait for one of them.
+  // a session that does not look for every end. Call this before a wait for one of them; LookFor and
+  // Await do it, too.
   virtual void SendNow() = 0;
 
   // A wait for one of this client's callbacks; its For is called before the client's end.

@@ -13,7 +13,7 @@
 #include "gangway/store/ledger.h"
 #include "gangway/store/slot.h"
 #include "gangway/worker/core/actions.h"
-#include "gangway/worker/core/worker_core.h"
+#include "gangway/worker/core/identity.h"
 #include "gangway/worker/service/launch/node_task.h"
 #include "gangway/worker/service/memory/held_shards.h"
 
