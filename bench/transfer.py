@@ -37,7 +37,6 @@ SHOWN = (
     ("one, 64 MiB", "memcpy"),
     ("hops, 64 MiB", "memcpy"),
     ("one, 64 MiB", "Ray, copied out"),
-    ("one, 64 MiB", "JAX gloo"),
     ("mesh to mesh, 1000 arrays of 1 KiB to 1 MiB", "one array of their size"),
     ("upload 64 MiB", "Gangway over gRPC"),
     ("download 64 MiB", "a bare gRPC stream"),
