@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from forking import PYTHON_OF_SERVER, SERVER, Fork
@@ -245,28 +245,15 @@ def latency_file() -> str:
     return os.environ.get("GANGWAY_LATENCY_REQUEST", "") or "/dev/cpu_dma_latency"
 
 
-def memory_links(pid: int) -> set[str]:
-    """The sockets over which a process and another one hand each other shared memory: one for each way, made when the
-    first bytes go that way.
-    """
-    links = set()
-    for line in pathlib.Path(f"/proc/{pid}/net/unix").read_text().splitlines()[1:]:
-        _, _, _, _, kind, state, inode = line.split()[:7]
-        if (kind, state) == ("0005", "03"):  # SOCK_SEQPACKET, connected
-            links.add(f"socket:[{inode}]")
-    return links
-
-
-def lasting_descriptors(pid: int, without: Collection[str] = ()) -> set[int]:
-    """The numbers of a process's descriptors, but for the one of its latency request, which comes and goes, and for
-    those of what is named in `without`. Of a socket that has two, as a link to a TCP port has, which the port's limits
-    watch, one is named.
+def lasting_descriptors(pid: int) -> set[int]:
+    """The numbers of a process's descriptors, but for the one of its latency request, which comes and goes. Of a
+    socket that has two, as a link to a TCP port has, which the port's limits watch, one is named.
     """
     found: dict[str, int] = {}
     for entry in pathlib.Path(f"/proc/{pid}/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):  # it was closed since
             target = os.readlink(entry)
-            if target != latency_file() and target not in without:
+            if target != latency_file():
                 found[target if target.startswith("socket:") else entry.name] = int(entry.name)
     return set(found.values())
 
@@ -340,9 +327,7 @@ class Counted:
         counts[HEAD_MIB] = counters["head_live_bytes"] >> 20
         for name, pid in self.pids(status).items():
             with contextlib.suppress(OSError):  # it has ended: see "absent roles"
-                lasting = lasting_descriptors(pid, memory_links(pid))
-                counts[f"descriptors of {name}"] = len(lasting)
-                counts[f"memory links of {name}"] = len(lasting_descriptors(pid)) - len(lasting)
+                counts[f"descriptors of {name}"] = len(lasting_descriptors(pid))
                 threads = [
                     path.read_text() for path in pathlib.Path(f"/proc/{pid}/task").glob("*/comm")
                 ]
@@ -379,7 +364,6 @@ class Counted:
             warm_up(self)
             self._warm = True
         before = self.census()
-        workers = sum(name.startswith("memory links of island") for name in before)
         yield
         more: dict[str, str] = {}
 
@@ -391,8 +375,6 @@ class Counted:
                     limit += GRPC_POOLS_SLACK
                 if name == HEAD_MIB:
                     limit += HEAD_MIB_SLACK
-                if name.startswith("memory links"):
-                    limit = max(limit, 2 * workers)  # one for each way between it and another
                 if name.startswith("growing threads of gRPC"):
                     limit = max(limit, GRPC_GROWING_MAX)
                 if count > limit:
@@ -403,10 +385,7 @@ class Counted:
             wait_for("counts as before", returned, within_s)
         except AssertionError as error:
             pids = self.pids(self.status()).items()
-            kinds = ("descriptors", "memory links")
-            opened = {
-                n: descriptors(pid) for n, pid in pids if any(f"{k} of {n}" in more for k in kinds)
-            }
+            opened = {n: descriptors(pid) for n, pid in pids if f"descriptors of {n}" in more}
             raise AssertionError(f"{error}: {more}\n{opened}\n{self.logs()}") from None
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from faultlib import Gate, start_jax
 from harness import NATIVE_PROGRAMS, PATIENCE, Cluster
+from test_transfers import all_pairs
 
 pytestmark = pytest.mark.faults
 NewCluster = Callable[..., Cluster]
@@ -76,8 +77,11 @@ def islands(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     ["EqualTheReference_DF_3", "EqualTheReferenceOrNameWhoIsGone_ER_1_ER_2"],
 )
 def test_random_programs_and_nothing_is_left_of_them_OB_1_OB_2(islands: Cluster, case: str) -> None:
-    def open_links() -> None:  # links between workers stay open
+    def open_links() -> (
+        None
+    ):  # links between workers stay open, and those by which they lend memory, each way
         run_case(islands, "OpenLinks", "RandomProgramsE2eTest", timeout_s=100)
+        all_pairs(islands)
 
     with islands.left_as_found(open_links):
         run_case(islands, case, "RandomProgramsE2eTest", timeout_s=100)
