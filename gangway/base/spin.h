@@ -84,6 +84,7 @@ class Spin {
   Spin(const Spin&) = delete;
   Spin& operator=(const Spin&) = delete;
 
+  bool has_seat() const { return seat_.has_value(); }  // from its begin to its end
   // Lets other threads run; whether to try again.
   bool Again();  // once it says no, the seat is free
   // What the thread looks for has come.
