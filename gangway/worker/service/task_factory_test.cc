@@ -111,6 +111,16 @@ class TaskFactoryTest : public testing::Test {
     EXPECT_EQ(copied.WaitFor(kPatience), absl::OkStatus());
     return values;
   }
+  // The node that fills the shard with what has come of the upload.
+  void Fill(const ShardKey& made, UploadId upload) {
+    tasks_
+        .Make(FillUpload{.ordinal = kNode,
+                         .session = kSession,
+                         .upload = upload,
+                         .storage = made.storage,
+                         .held = made.held})
+        ->Enqueue();
+  }
   // The end of the test's only node.
   NodeEnded End() {
     auto ended = ended_.WaitFor(kPatience);
@@ -200,13 +210,7 @@ TEST_F(TaskFactoryTest, AnUploadIsMadeOfTheBytesThatItsClientSent) {
   const auto bytes = std::make_shared<const std::string>(Floats({5, 6}));
   uploads_[UploadId(9)][2] = {std::as_bytes(std::span(*bytes)), bytes, nullptr};
   uploads_[UploadId(10)][2] = {};
-  tasks_
-      .Make(FillUpload{.ordinal = kNode,
-                       .session = kSession,
-                       .upload = UploadId(9),
-                       .storage = made.storage,
-                       .held = made.held})
-      ->Enqueue();
+  Fill(made, UploadId(9));
   EXPECT_FALSE(End().failure.has_value());
   EXPECT_THAT(ValuesOf(made), ElementsAre(5, 6));
   EXPECT_TRUE(uploads_[UploadId(9)].empty());
@@ -215,13 +219,7 @@ TEST_F(TaskFactoryTest, AnUploadIsMadeOfTheBytesThatItsClientSent) {
 
 TEST_F(TaskFactoryTest, AShardWithoutBytesFailsItsUpload) {
   const ShardKey made = NewShard(2, 1);
-  tasks_
-      .Make(FillUpload{.ordinal = kNode,
-                       .session = kSession,
-                       .upload = UploadId(9),
-                       .storage = made.storage,
-                       .held = made.held})
-      ->Enqueue();
+  Fill(made, UploadId(9));
   EXPECT_TRUE(End().failure.has_value());
   EXPECT_TRUE(SlotOf(made)->failure().has_value());
 }

@@ -17,6 +17,7 @@
 #include "gangway/device/element_type.h"
 #include "gangway/device/sim/sim_backend.h"
 #include "gangway/transport/grpc/grpc.h"
+#include "gangway/transport/recording_link_test_util.h"
 #include "gangway/wire/failure.h"
 #include "gangway/worker/service/transfer/shard_sender.h"
 #include "gangway/worker/service/transfer/stream_transfers.h"
@@ -976,30 +977,11 @@ TEST_P(SharedTransferTest, APlaceOfACancelledRequestIsNotUsedAgain) {
   EXPECT_GT(MappedSharedBytes(), before) << "the copy needed a new segment";
 }
 
-// Keeps how many bytes of shards were sent.
-class DeafLink final : public transport::Link {
- public:
-  absl::Status Send(wire::Frame frame) override {
-    shard_bytes_ += frame.bulk().bytes().data().size();
-    return absl::OkStatus();
-  }
-  size_t shard_bytes() const { return shard_bytes_; }
-  size_t queued_bytes() const override { return 0; }
-  size_t writable_bytes() const override { return SIZE_MAX; }
-  size_t frame_bytes_max() const override { return SIZE_MAX; }
-  void Close(const absl::Status&) override {}
-  const transport::Peer& peer() const override { return peer_; }
-
- private:
-  const transport::Peer peer_;
-  size_t shard_bytes_ = 0;
-};
-
 // A buffer that this process can read, if it must not ask the runtime for that.
 class ReadableBuffer final : public device::Buffer {
  public:
   explicit ReadableBuffer(size_t floats)
-      : spec_{.element_type = 11, .dims = {static_cast<int64_t>(floats)}} {}
+      : spec_{.element_type = device::kF32, .dims = {static_cast<int64_t>(floats)}} {}
 
   int device() const override { return 0; }
   const device::ArraySpec& spec() const override { return spec_; }
@@ -1061,8 +1043,15 @@ class ShardSenderTest : public testing::Test {
   }
   static TransferKey Key(uint64_t ordinal) { return {Ordinal(ordinal), 0}; }
 
-  const std::array<std::shared_ptr<DeafLink>, 2> links_{std::make_shared<DeafLink>(),
-                                                        std::make_shared<DeafLink>()};
+  // Of shards that were sent on the first stream.
+  size_t SentBytes() const {
+    size_t bytes = 0;
+    for (const wire::Frame& frame : links_[0]->frames) bytes += frame.bulk().bytes().data().size();
+    return bytes;
+  }
+
+  const std::array<std::shared_ptr<transport::RecordingLink>, 2> links_{
+      std::make_shared<transport::RecordingLink>(), std::make_shared<transport::RecordingLink>()};
   EventLoop loop_{"sender"};
   int refused_ = 0;
   ShardSender sender_;
@@ -1081,7 +1070,7 @@ TEST_F(ShardSenderTest, ASmallShardIsReadWithoutTheRuntimesThreads) {
       sender_.Settle(Key(ordinal), TransferPlane::Buffers{buffer});
     });
     OnLoop([] {});  // what was read is sent in the next round
-    EXPECT_EQ(links_[0]->shard_bytes(), 1000u) << "of the small one alone";
+    EXPECT_EQ(SentBytes(), 1000u) << "of the small one alone";
   }
   EXPECT_EQ(small->asked(), 0);
   EXPECT_EQ(large->asked(), 1);
