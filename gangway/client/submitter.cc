@@ -14,8 +14,8 @@ constexpr int kSendRounds = 4;
 constexpr int kSendsAtOnce = 4;
 constexpr std::chrono::microseconds kSendInterval{100};
 constexpr std::chrono::microseconds kLaterInterval{1000};
-// A caller is far ahead after so many operations without a wait, while the next one comes within the interval. That is
-// well below the time after which the controller takes a session for idle, and tells it of its ends.
+// A caller is far ahead after so many operations without a wait, while the next one comes within the interval. The
+// interval is well below the time after which the controller takes a session for idle, and tells it of its ends.
 constexpr uint64_t kAheadOps = 16;
 constexpr std::chrono::microseconds kAheadInterval{300};
 constexpr int kBurstOps = 256;  // of which a burst is sent without waiting for the interval's end

@@ -153,8 +153,8 @@ struct FetchSink {
   std::function<void(Status)> on_done;  // last, exactly once
   // The fetch, of one shard, may become one operation with others from the same worker that are submitted just before
   // or after it: its bytes then come no sooner than the others are ready, and what fails one fails all. For small
-  // arrays that are ready; one that fails may be fetched again without this. It may be held as long as other operations
-  // (Client::SendNow); other fetches are for 100 us at most.
+  // arrays that are ready; one that fails may be fetched again without this. Such a fetch may be held as long as a call
+  // (Client::SendNow), any other for some 100 us.
   bool may_join = false;
 };
 
