@@ -1,6 +1,8 @@
 // Implementation of simulated_work.h.
 #include "gangway/device/pjrt/simulated_work.h"
 
+#include <sys/prctl.h>
+
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -20,6 +22,19 @@ namespace ffi = ::xla::ffi;
 
 constexpr int64_t kMicrosecondsMax = 10'000'000;
 
+// Linux wakes a thread up to its timer slack (50 us) late, so that it can wake several at once. A thread that stands
+// for a device must not be late because of that.
+class NoTimerSlack {
+ public:
+  NoTimerSlack() : before_ns_(prctl(PR_GET_TIMERSLACK)) { prctl(PR_SET_TIMERSLACK, 1); }
+  ~NoTimerSlack() { prctl(PR_SET_TIMERSLACK, before_ns_); }
+  NoTimerSlack(const NoTimerSlack&) = delete;
+  NoTimerSlack& operator=(const NoTimerSlack&) = delete;
+
+ private:
+  const int before_ns_;
+};
+
 ffi::Error SimulatedWork(ffi::AnyBuffer clock, ffi::AnyBuffer x, ffi::Result<ffi::AnyBuffer> ticked,
                          ffi::Result<ffi::AnyBuffer> y, int64_t microseconds) {
   const auto began = Clock::now();
@@ -29,6 +44,7 @@ ffi::Error SimulatedWork(ffi::AnyBuffer clock, ffi::AnyBuffer x, ffi::Result<ffi
     return ffi::Error::InvalidArgument("simulated work must not change shapes");
   std::memcpy(ticked->untyped_data(), clock.untyped_data(), clock.size_bytes());
   std::memcpy(y->untyped_data(), x.untyped_data(), x.size_bytes());
+  const NoTimerSlack exact;
   std::this_thread::sleep_until(began + std::chrono::microseconds(microseconds));
   return ffi::Error::Success();
 }
