@@ -295,6 +295,7 @@ absl::Status SchedulerService::Register(uint32_t index,
   worker.host = registration.host();
   worker.heard = Clock::now();
   worker.items.clear();
+  worker.frees_due.reset();
   worker.told = false;
   Say(absl::StrCat("island", registration.island(), "/worker", index, " is up (pid ",
                    hello.process_id(), ", ", registration.device_count(), " ",
@@ -380,6 +381,7 @@ void SchedulerService::ReplaceWorker(const WorkerDown& down) {
   Say(absl::StrCat("island", options_.island, "/worker", down.worker,
                    " is down: ", down.why.message()));
   worker.items.clear();
+  worker.frees_due.reset();
   const auto link = std::exchange(worker.link, nullptr);
   worker.sender.reset();
   worker.incarnation = {};
@@ -420,19 +422,35 @@ void SchedulerService::Beat(const WorkerLink& worker) {
 // for that takes the cores that the next call needs.
 void SchedulerService::Queue(uint32_t index, const transport::FramePartRef& item, bool frees_only) {
   WorkerLink& worker = workers_[index];
-  if (worker.items.empty()) worker.has_frees_only = true;
-  const bool goes_now = !frees_only || worker.items.size() + 1 >= kFreesHeldMax;
-  if (goes_now && std::exchange(worker.has_frees_only, false)) to_flush_.push_back(index);
+  const bool is_first = worker.items.empty();
   worker.items.push_back(item);
-  if (!worker.has_frees_only || std::exchange(worker.frees_later, true)) return;
-  free_later_.push_back(index);
-  frees_due_.SetBy(Clock::now() + kFreeWithin);
+  if (!frees_only || worker.items.size() >= kFreesHeldMax) {
+    if (is_first || worker.frees_due) to_flush_.push_back(index);
+    worker.frees_due.reset();
+  } else if (is_first) {
+    worker.frees_due = Clock::now() + kFreeWithin;
+    FlushFreesLater(index);
+  }
 }
 
+void SchedulerService::FlushFreesLater(uint32_t index) {
+  WorkerLink& worker = workers_[index];
+  if (!std::exchange(worker.frees_later, true)) free_later_.push_back(index);
+  frees_due_.SetBy(*worker.frees_due);
+}
+
+// The timer may be that of frees which have gone with something else: younger ones have their own time.
 void SchedulerService::FlushFrees() {
+  const Clock::time_point now = Clock::now();
   for (const uint32_t index : std::exchange(free_later_, {})) {
-    workers_[index].frees_later = false;
-    if (std::exchange(workers_[index].has_frees_only, false)) to_flush_.push_back(index);
+    WorkerLink& worker = workers_[index];
+    worker.frees_later = false;
+    if (worker.frees_due && *worker.frees_due > now) {
+      FlushFreesLater(index);
+    } else if (worker.frees_due) {
+      worker.frees_due.reset();
+      to_flush_.push_back(index);
+    }
   }
 }
 

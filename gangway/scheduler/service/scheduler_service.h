@@ -17,6 +17,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -90,9 +91,10 @@ class SchedulerService final : public wire::IslandPort {
     std::string host;
     Clock::time_point heard;
     std::vector<transport::FramePartRef> items;  // that are not sent yet; workers share them
-    bool has_frees_only = false;                 // the items
-    bool frees_later = false;                    // it is in free_later_
-    bool told = false;                           // its last heartbeat named devices
+    // When `items` go that only free storages. Absent: there are others, or none.
+    std::optional<Clock::time_point> frees_due;
+    bool frees_later = false;  // it is in free_later_
+    bool told = false;         // its last heartbeat named devices
     // A second claimant of the place; it waits for proof that the incumbent is alive or dead.
     std::shared_ptr<transport::Link> newcomer;
     wire::Hello newcomer_hello;
@@ -109,6 +111,7 @@ class SchedulerService final : public wire::IslandPort {
   void Beat(const WorkerLink& worker);
   // The worker is sent it at the end of the round; what only frees storages, with what is sent to it next.
   void Queue(uint32_t worker, const transport::FramePartRef& item, bool frees_only);
+  void FlushFreesLater(uint32_t worker);  // when the frees that it has are due
   void FlushFrees();
   absl::Status Register(uint32_t worker, const std::shared_ptr<transport::Link>& link,
                         const wire::Hello& hello);
@@ -142,8 +145,9 @@ class SchedulerService final : public wire::IslandPort {
   std::unique_ptr<Island> island_;
   LatencyHold latency_{&LatencyRequest::OfProcess()};
   std::vector<WorkerLink> workers_;
-  std::vector<uint32_t> to_flush_;    // workers with items that go in this round
-  std::vector<uint32_t> free_later_;  // workers that had, or have, items that only free storages
+  std::vector<uint32_t> to_flush_;  // workers with items that go in this round
+  // Workers that had, or have, items that only free storages. frees_due_ is set for the earliest of them.
+  std::vector<uint32_t> free_later_;
   std::vector<transport::FramePartRef> sent_;   // of Flush, whose memory is kept
   std::unique_ptr<ControllerLink> controller_;  // null: in the controller's process
   // Of each loaded executable. Kept apart from the core, so that what waits for a worker shares them.

@@ -168,6 +168,24 @@ TEST_F(SchedulerServiceTest, WhatOnlyFreesGoesInItsTimeThoughNothingFollows) {
   }
 }
 
+// The timer of frees that went with something else is no reason to send those that came since.
+TEST_F(SchedulerServiceTest, WhatOnlyFreesHasItsWholeTime) {
+  Hold(1);
+  Hold(2);
+  Sent();
+  Free(1, 1);
+  Upload(3);
+  Sent();
+  const auto next = std::make_shared<Answer<Clock::time_point>>();
+  OnLoop([&] { link_->next = next; });
+  const Clock::time_point freed = Clock::now();
+  Free(2, 2);
+  const auto told = next->WaitFor(std::chrono::seconds(30));
+  ASSERT_TRUE(told);
+  EXPECT_GE(*told - freed, std::chrono::milliseconds(10));
+  EXPECT_THAT(Sent(), ElementsAre("free2"));
+}
+
 TEST_F(SchedulerServiceTest, NoMoreThanSoManyMessagesThatOnlyFreeAreHeld) {
   for (uint64_t storage = 1; storage <= 64; ++storage) Hold(storage);
   Sent();
