@@ -18,9 +18,9 @@
 #include "gangway/collective/execution/arena.h"
 #include "gangway/device/sim/sim_backend.h"
 #include "gangway/transport/shm/descriptor_mail.h"
+#include "gangway/worker/service/lowered_permute_test_util.h"
 #include "gangway/worker/service/transfer/peer_streams.h"
 #include "gangway/worker/service/worker_test_util.h"
-#include "gangway/xla/collectives.pb.h"
 
 namespace gangway::worker {
 namespace {
@@ -55,8 +55,8 @@ class WorkerCollectivesTest : public WorkerHarness {
     arena_ = *collective::Arena::Create(1);
   }
 
-  std::string Lowered(const std::string& cost = "cost_us 100") const {
-    xla::LoweredExecutable lowered;
+  // For the worker's devices.
+  std::string Serialized(const std::string& cost) const {
     auto compiler = device::OpenSim({.device_count = devices_});
     std::vector<int> devices(devices_);
     std::iota(devices.begin(), devices.end(), 0);
@@ -64,16 +64,10 @@ class WorkerCollectivesTest : public WorkerHarness {
                                            "\ninput 11 4\noutput 11 4\n");
     auto executable = compiler->Compile({unary, "sim"}, "", devices);
     EXPECT_TRUE(executable.ok()) << executable.status();
-    lowered.set_executable(*(*executable)->Serialize());
-    xla::CollectiveTable& table = *lowered.mutable_table();
-    table.set_replica_count(1);
-    table.set_partition_count(devices_ + 1);
-    xla::Collective& collective = *table.add_collectives();
-    collective.set_kind(xla::Collective::PERMUTE);
-    collective.add_sources(0);
-    collective.add_targets(1);
-    collective.add_operands()->set_element_type(11);
-    return lowered.SerializeAsString();
+    return *(*executable)->Serialize();
+  }
+  std::string Lowered(const std::string& cost = "cost_us 100") const {
+    return LoweredPermute(Serialized(cost), static_cast<uint32_t>(devices_ + 1));
   }
 
   enum class Peers { kNamed, kNotNamed, kElsewhere };

@@ -14,8 +14,8 @@
 #include "gangway/collective/execution/arena.h"
 #include "gangway/device/sim/sim_backend.h"
 #include "gangway/wire/failure.h"
+#include "gangway/worker/service/lowered_permute_test_util.h"
 #include "gangway/worker/service/shared_by_workers.h"
-#include "gangway/xla/collectives.pb.h"
 
 namespace gangway::worker {
 namespace {
@@ -45,20 +45,6 @@ class LocalExecutablesTest : public testing::Test {
     EXPECT_TRUE(executable.ok()) << executable.status();
     return *(*executable)->Serialize();
   }
-  // For one position of two, of which the first sends an array to the second.
-  std::string Lowered() const {
-    xla::LoweredExecutable lowered;
-    lowered.set_executable(Serialized());
-    xla::CollectiveTable& table = *lowered.mutable_table();
-    table.set_replica_count(1);
-    table.set_partition_count(2);
-    xla::Collective& collective = *table.add_collectives();
-    collective.set_kind(xla::Collective::PERMUTE);
-    collective.add_sources(0);
-    collective.add_targets(1);
-    collective.add_operands()->set_element_type(11);
-    return lowered.SerializeAsString();
-  }
   static WorkerRef Worker(uint32_t index, uint64_t incarnation, DeviceId device) {
     auto worker = std::make_shared<wire::Worker>();
     worker->set_index(index);
@@ -81,7 +67,7 @@ class LocalExecutablesTest : public testing::Test {
     return {.executable = kProgram,
             .held = held_,
             .name = "step",
-            .serialized = Lowered(),
+            .serialized = LoweredPermute(Serialized(), 2),
             .devices = {0},
             .has_collectives = true,
             .positions = positions,
