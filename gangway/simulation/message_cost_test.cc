@@ -1128,6 +1128,33 @@ TEST(MessageCostTest, ACopyOfManyArraysOnItsWorker) {
   }
 }
 
+// Each shard is staged by an event of its own, on either side of its node.
+TEST(MessageCostTest, AnUploadOfManyShardsToItsWorker) {
+  for (const bool node_first : {false, true}) {
+    ExpectLinear([node_first](size_t n) {
+      worker::WorkerCore core({"island0/worker0", Incarnation(1), static_cast<int>(n)});
+      wire::IslandItem open, node, release;
+      node.mutable_node()->set_ordinal(1);
+      node.mutable_node()->mutable_upload()->set_storage(1);
+      node.mutable_node()->mutable_upload()->set_upload(1);
+      node.mutable_node()->mutable_upload()->mutable_spec()->set_shard_bytes(8);
+      for (uint32_t device = 0; device < n; ++device) {
+        open.mutable_open_devices()->add_devices(device);
+        node.mutable_node()->mutable_upload()->mutable_spec()->add_devices(device);
+      }
+      release.mutable_release()->add_ordinals(1);
+      core.Step(worker::ItemArrived{open});
+      return WorkOf([&] {
+        if (node_first) core.Step(worker::ItemArrived{node});
+        for (uint32_t shard = 0; shard < n; ++shard)
+          core.Step(worker::UploadShardStaged{{}, UploadId(1), shard, 8});
+        if (!node_first) core.Step(worker::ItemArrived{node});
+        core.Step(worker::ItemArrived{release});
+      });
+    });
+  }
+}
+
 // Of a program over n devices, of which the worker has one: what the others have costs it nothing.
 TEST(MessageCostTest, ALaunchCostsAWorkerNoMoreForDevicesElsewhere) {
   const auto cost = [](size_t n) {

@@ -202,8 +202,8 @@ std::optional<wire::Failure> WorkerCore::PrepareUploadNode(const wire::Node& mes
   std::vector<uint32_t> wanted;
   for (const LocalPositions::Position& position : positions.local)
     wanted.push_back(position.number);
-  if (!uploads_.Claim(key, Ordinal(message.ordinal()), upload.spec().shard_bytes(),
-                      std::move(wanted), actions_)) {
+  if (!uploads_.Claim(key, Ordinal(message.ordinal()), upload.spec().shard_bytes(), wanted,
+                      actions_)) {
     return wire::MakeFailure(absl::StatusCode::kInvalidArgument,
                              absl::StrCat("Upload ", upload.upload(), " was declared twice."));
   }

@@ -1,7 +1,7 @@
 // Implementation of uploads.h.
 #include "gangway/worker/core/uploads.h"
 
-#include <algorithm>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -14,36 +14,42 @@ constexpr size_t kRefusedMax = 65'536;
 }  // namespace
 
 bool Uploads::Claim(const UploadKey& key, Ordinal node, uint64_t shard_bytes,
-                    std::vector<uint32_t> wanted, std::vector<Action>& actions) {
+                    const std::vector<uint32_t>& wanted, std::vector<Action>& actions) {
   Upload& upload = uploads_[key];
   if (upload.node) return false;
   upload.node = node;
   upload.shard_bytes = shard_bytes;
-  upload.wanted = std::move(wanted);
-  CheckSizes(key, upload, actions);
+  const std::map<uint32_t, uint64_t> early = std::exchange(upload.early, {});
+  for (const uint32_t shard : wanted) {
+    const auto staged = early.find(shard);
+    if (staged == early.end()) {
+      upload.missing.insert(shard);
+    } else {
+      CheckSize(key, shard, staged->second, upload, actions);
+    }
+  }
   return true;
 }
 
 void Uploads::Stage(const UploadKey& key, uint32_t shard, uint64_t bytes,
                     std::vector<Action>& actions) {
   Upload& upload = uploads_[key];
-  upload.staged[shard] = bytes;
-  if (upload.node) CheckSizes(key, upload, actions);
+  if (!upload.node) {
+    upload.early[shard] = bytes;
+  } else if (upload.missing.erase(shard) != 0) {
+    CheckSize(key, shard, bytes, upload, actions);
+  }
 }
 
-void Uploads::CheckSizes(const UploadKey& key, Upload& upload, std::vector<Action>& actions) const {
-  if (upload.failure) return;
-  for (const uint32_t shard : upload.wanted) {
-    const auto staged = upload.staged.find(shard);
-    if (staged == upload.staged.end() || staged->second == upload.shard_bytes) continue;
-    upload.failure =
-        worker_.Fail(absl::StatusCode::kInvalidArgument,
-                     absl::StrCat("Shard ", shard, " of upload ", key.upload, " arrived with ",
-                                  staged->second, " bytes instead of ", upload.shard_bytes, "."),
-                     {}, nullptr);
-    actions.emplace_back(DropUpload{key.session, key.upload});
-    return;
-  }
+void Uploads::CheckSize(const UploadKey& key, uint32_t shard, uint64_t bytes, Upload& upload,
+                        std::vector<Action>& actions) const {
+  if (upload.failure || bytes == upload.shard_bytes) return;
+  upload.failure =
+      worker_.Fail(absl::StatusCode::kInvalidArgument,
+                   absl::StrCat("Shard ", shard, " of upload ", key.upload, " arrived with ", bytes,
+                                " bytes instead of ", upload.shard_bytes, "."),
+                   {}, nullptr);
+  actions.emplace_back(DropUpload{key.session, key.upload});
 }
 
 void Uploads::Refuse(const UploadKey& key, wire::Failure failure, bool unwanted) {
@@ -59,7 +65,7 @@ void Uploads::Refuse(const UploadKey& key, wire::Failure failure, bool unwanted)
     uploads_.erase(entry);
     return;
   }
-  upload.staged.clear();
+  upload.early.clear();
   if (upload.failure) return;
   upload.failure = std::move(failure);
   worker_.Locate(upload.node.value_or(Ordinal()), nullptr, *upload.failure);
@@ -98,13 +104,9 @@ std::optional<Ordinal> Uploads::Abandon(const UploadKey& key, std::vector<Action
   const auto entry = uploads_.find(key);
   if (entry == uploads_.end()) return std::nullopt;
   const std::optional<Ordinal> node = entry->second.node;
-  if (node && entry->second.IsComplete()) return std::nullopt;
+  if (node && (entry->second.IsComplete() || entry->second.failure)) return std::nullopt;
   Forget(key, actions);
   return node;
-}
-
-bool Uploads::Upload::IsComplete() const {
-  return std::ranges::all_of(wanted, [&](uint32_t shard) { return staged.contains(shard); });
 }
 
 }  // namespace gangway::worker

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -47,8 +48,8 @@ class Uploads {
   // --- Something comes ---
 
   // The node comes, which wants these shards. False: another node has claimed the upload.
-  bool Claim(const UploadKey& key, Ordinal node, uint64_t shard_bytes, std::vector<uint32_t> wanted,
-             std::vector<Action>& actions);
+  bool Claim(const UploadKey& key, Ordinal node, uint64_t shard_bytes,
+             const std::vector<uint32_t>& wanted, std::vector<Action>& actions);
   // All bytes of a shard are staged. If they are of the wrong size, all that is staged goes at once, whenever the node
   // is released.
   void Stage(const UploadKey& key, uint32_t shard, uint64_t bytes, std::vector<Action>& actions);
@@ -72,23 +73,26 @@ class Uploads {
   // --- The session ends ---
 
   std::vector<UploadKey> KeysOf(SessionId session) const;
-  // No more bytes come. A complete upload waits only for its node's release, and stays; any other is forgotten. Returns
-  // the node that has claimed a forgotten one.
+  // No more bytes come. An upload that is complete, or that has failed, waits only for its node's release, and stays;
+  // any other is forgotten. Returns the node that has claimed a forgotten one.
   std::optional<Ordinal> Abandon(const UploadKey& key, std::vector<Action>& actions);
 
  private:
   struct Upload {
-    bool IsComplete() const;
+    bool IsComplete() const { return missing.empty() && !failure; }
 
     std::optional<Ordinal> node;  // absent: it has not come
-    uint64_t shard_bytes = 0;
-    std::vector<uint32_t> wanted;         // local shards
-    std::map<uint32_t, uint64_t> staged;  // shard -> bytes
     std::optional<wire::Failure> failure;
+    std::map<uint32_t, uint64_t>
+        early;  // bytes of the shards that were staged before the node came
+    // Once the node has come:
+    uint64_t shard_bytes = 0;
+    std::set<uint32_t> missing;  // the shards that it wants and that are not staged
   };
 
-  // Sizes are known once the node has come.
-  void CheckSizes(const UploadKey& key, Upload& upload, std::vector<Action>& actions) const;
+  // Of a shard that the upload's node wants.
+  void CheckSize(const UploadKey& key, uint32_t shard, uint64_t bytes, Upload& upload,
+                 std::vector<Action>& actions) const;
 
   const Identity worker_;
   std::map<UploadKey, Upload> uploads_;

@@ -462,6 +462,18 @@ TEST_F(WorkerCoreTest, SessionEndAbandonsPartialUploads) {
   EXPECT_EQ(core_.counts(), (Counts{.executables = 1}));
 }
 
+// ER-1: the first cause.
+TEST_F(WorkerCoreTest, AnUploadThatFailedBeforeItsSessionEndedKeepsItsFailure) {
+  Upload(1, 100, 7);
+  Staged(7, 0, 15);
+  wire::IslandItem end;
+  end.mutable_end_session()->set_session(kSession.number());
+  EXPECT_TRUE(All<DropUpload>(Item(end)).empty()) << "it was dropped when it failed";
+  Release({1});
+  EXPECT_EQ(Dones()[1].code(), static_cast<int>(absl::StatusCode::kInvalidArgument));
+  EXPECT_EQ(core_.counts().uploads, 0u);
+}
+
 TEST_F(WorkerCoreTest, CancelledNodesPoisonAndReportNothing) {
   Have(100);
   Launch(1, {Ref(100)}, 101);
