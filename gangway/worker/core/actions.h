@@ -235,7 +235,8 @@ struct SkipPosition {
   OrderPosition order_position;
 };
 
-// Create the buffers of a released upload whose bytes are all staged. Ends with NodeEnded.
+// Create the buffers of a released upload whose bytes are all staged, in a storage that has shards here. Ends with
+// NodeEnded.
 struct FillUpload {
   Ordinal ordinal;
   SessionId session;

@@ -104,6 +104,13 @@ const wire::Failure* Storages::FailureOf(StorageId id) const {
   return &entry->second.failure;
 }
 
+bool Storages::HasShards(StorageId id) const {
+  const auto entry = storages_.find(id);
+  return entry != storages_.end() &&
+         std::ranges::any_of(entry->second.shards,
+                             [](const Storage::Shard& shard) { return shard.device >= 0; });
+}
+
 Held<HeldShards> Storages::HeldOf(StorageId id) const {
   const auto entry = storages_.find(id);
   return entry == storages_.end() ? Held<HeldShards>() : entry->second.held;

@@ -55,6 +55,8 @@ class Storages {
   State StateOf(StorageId id) const;
   // Null: it has not failed.
   const wire::Failure* FailureOf(StorageId id) const;
+  // Whether shards of it are here that were not freed.
+  bool HasShards(StorageId id) const;
   // Of no record: it is not known, or its shards are not.
   Held<HeldShards> HeldOf(StorageId id) const;
 

@@ -225,8 +225,14 @@ void WorkerCore::TryFill(const UploadKey& key) {
     return;
   }
   if (!progress->complete || !node.released) return;
-  node.prepared = true;
   const StorageId storage = node.outputs.front();
+  if (!storages_.HasShards(storage)) {
+    return Finish(progress->node, identity_.Fail(absl::StatusCode::kDataLoss,
+                                                 absl::StrCat("Storage ", storage,
+                                                              " was freed before it was filled."),
+                                                 progress->node, nullptr));
+  }
+  node.prepared = true;
   Emit(FillUpload{progress->node, key.session, key.upload, storage, storages_.HeldOf(storage)});
   uploads_.Take(key);
   node.upload.reset();

@@ -346,6 +346,27 @@ TEST_F(WorkerCoreTest, UploadFillsWhenReleasedAndStagedInEitherOrder) {
   EXPECT_EQ(core_.counts().uploads, 0u);
 }
 
+// Without a shard to fill, no device would ever end the node.
+TEST_F(WorkerCoreTest, AnUploadToFreedShardsFails) {
+  for (const uint64_t ordinal : {1, 2}) {
+    Upload(ordinal, 100 + ordinal, ordinal);
+    Staged(ordinal, 0);
+  }
+  Free(101);
+  wire::IslandItem shards;
+  shards.mutable_free()->add_shards()->set_storage(102);
+  shards.mutable_free()->mutable_shards(0)->set_count(2);
+  Item(shards);
+  EXPECT_TRUE(All<FillUpload>(Release({1, 2})).empty());
+  for (const uint64_t ordinal : {1, 2}) {
+    const std::vector<Action> actions = Staged(ordinal, 1);
+    EXPECT_TRUE(All<FillUpload>(actions).empty());
+    EXPECT_EQ(All<DropUpload>(actions).size(), 1u);
+    EXPECT_THAT(Dones()[ordinal].message(), HasSubstr("was freed before it was filled"));
+  }
+  EXPECT_EQ(core_.counts().uploads, 0u);
+}
+
 TEST_F(WorkerCoreTest, APutNeedsNothingButItsRelease_GS4) {
   const std::vector<Action> actions = Put(1, {100, 101});
   EXPECT_EQ(All<CreateStorage>(actions).size(), 2u);

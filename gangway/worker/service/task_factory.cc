@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "gangway/base/check.h"
 #include "gangway/base/trace.h"
 #include "gangway/worker/service/launch/launch_task.h"
 #include "gangway/worker/service/transfer/copy_task.h"
@@ -104,8 +105,8 @@ std::shared_ptr<NodeTask> TaskFactory::Make(const PrepareFetch& action) {
 }
 
 std::shared_ptr<NodeTask> TaskFactory::Make(const FillUpload& action) {
-  std::shared_ptr<HeldShards> storage = action.held.get();
-  if (storage == nullptr) storage = std::make_shared<HeldShards>();  // it was freed
+  const std::shared_ptr<HeldShards> storage = action.held.get();
+  GANGWAY_CHECK(storage != nullptr && !storage->shards.empty(), "an upload fills freed shards");
   UploadStaging::Shards staged = options_.take_upload(action.session, action.upload);
   std::vector<UploadTask::Shard> shards;
   for (const auto& [index, slot] : storage->shards) {
