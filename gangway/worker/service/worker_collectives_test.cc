@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <memory>
 #include <numeric>
@@ -18,6 +19,7 @@
 #include "gangway/collective/execution/arena.h"
 #include "gangway/device/sim/sim_backend.h"
 #include "gangway/transport/shm/descriptor_mail.h"
+#include "gangway/worker/service/launch/late_ends.h"
 #include "gangway/worker/service/lowered_permute_test_util.h"
 #include "gangway/worker/service/transfer/peer_streams.h"
 #include "gangway/worker/service/worker_test_util.h"
@@ -275,6 +277,42 @@ TEST_F(WorkerOfTwoTest, AMemberThatFailsIsToldBeforeItsGangEnds) {
   ReleaseAt(2, 5);
   EXPECT_THAT(WaitDone(2).message(), HasSubstr("a bit flipped"));
   EXPECT_THAT(failing_[2].message(), HasSubstr("a bit flipped"));
+}
+
+// What is said of it waits for the ends of its inputs, and those are held while the devices have work behind them.
+TEST_F(WorkerOfTwoTest, AMemberThatFailsIsToldAtOnceThoughTheEndOfItsInputIsHeld) {
+  constexpr uint64_t kPlain = 2;
+  LoadProgram();
+  LoadExecutable(kPlain, "plain", Serialized("cost_us 100"), 2, {kFour});
+  MakeInput();
+  SendArena();
+  Clock::duration fastest = Clock::duration::max();
+  for (uint64_t first = 9; first < 16 * 10 && fastest >= LateEnds::kHoldMax; first += 16) {
+    const uint64_t gang = first + 1, last = first + 5;
+    sim_->Inject({.kind = device::SimFault::Kind::kFail,
+                  .device = 0,
+                  .nth = 2,
+                  .error = absl::InternalError("a bit flipped")});
+    sim_->Inject({.kind = device::SimFault::Kind::kHang, .device = 1, .nth = 2});
+    LaunchNode(first, kPlain, {kInput}, {100 + first}, 2);
+    LaunchNode(gang, kProgram, {100 + first}, {100 + gang}, 3);
+    for (uint64_t behind = gang + 1; behind <= last; ++behind)
+      LaunchNode(behind, kPlain, {kInput}, {100 + behind}, 2);
+    wire::IslandItem item;
+    for (uint64_t ordinal = first; ordinal <= last; ++ordinal) {
+      item.mutable_release()->add_ordinals(ordinal);
+      item.mutable_release()->add_order_positions(ordinal);
+    }
+    const Clock::time_point released = Clock::now();
+    Item(std::move(item));
+    WatchReports([&] { return failing_.contains(gang); });
+    fastest = std::min(fastest, Clock::now() - released);  // a slow host takes longer
+    EXPECT_TRUE(dones_.contains(first));
+    EXPECT_FALSE(dones_.contains(gang));
+    sim_->ReleaseHung();
+    for (uint64_t ordinal = gang; ordinal <= last; ++ordinal) WaitDone(ordinal);
+  }
+  EXPECT_LT(fastest, LateEnds::kHoldMax);
 }
 
 // Its messages may be lost, and no later event would end the waits for them.

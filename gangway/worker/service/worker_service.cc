@@ -200,14 +200,17 @@ void WorkerService::OpenDevices(const wire::OpenDevices& open) {
   environment->devices = devices_;
   environment->device_ids = {open.devices().begin(), open.devices().end()};
   auto late = std::make_shared<LateEnds>(loop_.get());
-  environment->ended = [this, loop = loop_, late = std::move(late)](NodeEnded event, bool hurries) {
+  environment->ended = [this, loop = loop_, late](NodeEnded event, bool hurries) {
     if (loop->IsLoopThread() && stepping_) return ended_in_step_.push_back(std::move(event));
     const Ordinal ordinal = event.ordinal;
     late->Add(ordinal, hurries,
               [this, event = std::move(event)]() mutable { Step(std::move(event)); });
   };
-  environment->member_failed = [this, loop = loop_](MemberFailed event) {
-    loop->Post([this, event = std::move(event)]() mutable { Step(std::move(event)); });
+  // Ends that are held go before it: what is said of the failure waits for the ends of the gang's inputs.
+  environment->member_failed = [this, late](MemberFailed event) {
+    const Ordinal ordinal = event.ordinal;
+    late->Add(ordinal, /*hurries=*/true,
+              [this, event = std::move(event)]() mutable { Step(std::move(event)); });
   };
   environment->callbacks = callbacks_;
   if (backend_->capabilities().collectives.take_turns)
