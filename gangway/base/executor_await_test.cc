@@ -154,6 +154,17 @@ TEST_F(AwaitTest, TimersFireWhileAThreadLeadsAndAfterIt) {
   EXPECT_EQ(fired.get(), own);
 }
 
+TEST_F(AwaitTest, ATimerThatIsSetWhileALeaderSleepsFiresInTime) {
+  std::promise<void> fired;
+  const auto wait = std::make_shared<LoopWait>();
+  const std::jthread waiting = Waiting(wait);
+  ASSERT_TRUE(RunsOn(waiting.get_id()));
+  std::this_thread::sleep_for(milliseconds(20));  // it spins no longer
+  loop_.PostAt(Clock::now() + milliseconds(1), [&] { fired.set_value(); });
+  EXPECT_EQ(fired.get_future().wait_for(kLimit / 2), std::future_status::ready);
+  loop_.Post([wait] { wait->End(); });
+}
+
 TEST_F(AwaitTest, AnyThreadEndsAWait) {
   const auto wait = std::make_shared<LoopWait>();
   std::jthread waiting = Waiting(wait);

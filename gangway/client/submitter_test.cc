@@ -278,6 +278,21 @@ TEST_F(UnlookedSessionTest, FarAheadOfWhatItWaitsForACallerSendsNothingItself) {
   go_on.set_value();
 }
 
+// It is not known which end the caller waits for: it may be that of the call which was made last.
+TEST(SubmitterTest, ACallerThatLooksForEveryEndIsNeverFarAhead) {
+  RecordedSession session;
+  std::promise<void> go_on;  // the loop sends nothing until then
+  session.loop.Post([gate = go_on.get_future().share()] { gate.wait(); });
+  for (int i = 0; i < 500; ++i) {
+    const auto next = Clock::now() + std::chrono::microseconds(40);  // as a script's calls
+    const Submitter::Sending sending(session.submitter);
+    ASSERT_TRUE(session.submitter.Append(1, nullptr, kNothing).ok());
+    while (Clock::now() < next) continue;
+  }
+  EXPECT_GT(session.link->frames().size(), 50u) << "the caller has earned 200 sends at once";
+  go_on.set_value();
+}
+
 TEST(SubmitterTest, ALostSessionRefusesAndEndsWhatItHad) {
   RecordedSession session;
   std::vector<absl::StatusCode> heard;

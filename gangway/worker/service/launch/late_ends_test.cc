@@ -79,6 +79,21 @@ TEST_F(LateEndsTest, NothingIsHeldForLongerThanItsTime) {
   }
 }
 
+TEST_F(LateEndsTest, TheTimerOfWhatHasGoneWakesNothing) {
+  using std::chrono::milliseconds;
+  late_ = std::make_shared<LateEnds>(&loop_, milliseconds(50));
+  const auto rounds = [this] {
+    std::promise<uint64_t> round;
+    loop_.Post([&] { round.set_value(loop_.round()); });
+    return round.get_future().get();
+  };
+  Add(1);
+  Add(2, /*hurries=*/true);
+  const uint64_t before = rounds();
+  std::this_thread::sleep_for(milliseconds(100));
+  EXPECT_EQ(rounds(), before + 1) << "that of the question itself";
+}
+
 // The timer of what went before is no reason to tell what came since.
 TEST_F(LateEndsTest, EachHasItsWholeTime) {
   using std::chrono::milliseconds;
