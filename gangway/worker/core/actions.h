@@ -290,8 +290,8 @@ struct LoadExecutable {
   bool calls_host = false;
   SessionId session;
   std::optional<wire::Positions> positions;
-  // With positions and collectives: where each position runs, and on which workers, as far as they are known.
-  std::vector<DeviceId> places;
+  // With positions and collectives: the device of each position, and the workers of these devices that are known.
+  std::vector<DeviceId> position_devices;
   std::vector<WorkerRef> members;
 };
 

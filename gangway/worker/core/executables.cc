@@ -40,8 +40,8 @@ bool Executables::Load(wire::Load& load, Fleet& fleet, std::vector<Action>& acti
     if (load.has_positions() && load.has_collectives()) {
       executable.has_members = true;
       fleet.BeginEpoch(load.island_epoch());
-      action.places = {load.devices().begin(), load.devices().end()};
-      action.members = fleet.MembersOn(action.places);
+      action.position_devices = {load.devices().begin(), load.devices().end()};
+      action.members = fleet.MembersOn(action.position_devices);
     }
     actions.emplace_back(std::move(action));
   } else if (any) {

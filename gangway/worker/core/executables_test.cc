@@ -90,7 +90,7 @@ TEST_F(ExecutablesTest, OnlyCollectivesOfOurOwnHaveMembersAndAnEpoch) {
   EXPECT_TRUE(executables_.Find(kExecutable)->has_members);
   EXPECT_EQ(fleet_.epoch(), 4u);
   const LoadExecutable loaded = All<LoadExecutable>(actions_).at(0);
-  EXPECT_THAT(loaded.places, ElementsAre(DeviceId(10), DeviceId(24)));
+  EXPECT_THAT(loaded.position_devices, ElementsAre(DeviceId(10), DeviceId(24)));
   ASSERT_EQ(loaded.members.size(), 1u);
   EXPECT_EQ(loaded.members[0]->incarnation(), 7u);
 }

@@ -113,34 +113,34 @@ void CollectivePeers::Know(const wire::Worker& worker) {
   const auto [entry, is_new] = members_.try_emplace(worker.index());
   Member& member = entry->second;
   if (!is_new && member.worker.incarnation() == worker.incarnation()) return;
-  if (member.promise != nullptr) member.promise->SetGone();
+  if (member.pending != nullptr) member.pending->SetGone();
   streams_.Forget(worker.index());
   ++version_;
   member.worker = worker;
-  member.promise = std::make_shared<PeerPromise>(NameOf(worker));
+  member.pending = std::make_shared<PendingPeer>(NameOf(worker));
   for (int i = 0; i < worker.devices_size(); ++i)
-    places_[DeviceId(worker.devices(i))] = {worker.index(), static_cast<uint32_t>(i)};
+    locations_[DeviceId(worker.devices(i))] = {worker.index(), static_cast<uint32_t>(i)};
   if (worker.index() >= collective::kWorkersMax) {
-    return member.promise->Set(absl::UnimplementedError(absl::StrCat(
+    return member.pending->Set(absl::UnimplementedError(absl::StrCat(
         "collectives of an island with more than ", collective::kWorkersMax, " workers")));
   }
   // Before a member looks where this worker's devices say what they have read.
   if (const absl::Status reserved = arena_->Reserve(worker.index() + 1); !reserved.ok()) {
     member.worker.set_incarnation(0);  // the next load tries again: all come with it
-    return member.promise->Set(reserved);
+    return member.pending->Set(reserved);
   }
   if (worker.incarnation() == options_.identity.incarnation.number()) {
-    return member.promise->Set(
+    return member.pending->Set(
         std::make_shared<collective::Peer>(options_.identity.name, worker.index(), arena_));
   }
-  if (worker.incarnation() == 0) return member.promise->SetGone();
+  if (worker.incarnation() == 0) return member.pending->SetGone();
   if (options_.shared != nullptr) {
     if (auto arena = options_.shared->arenas.Find(worker.incarnation()))
-      return member.promise->Set(
+      return member.pending->Set(
           std::make_shared<collective::Peer>(NameOf(worker), worker.index(), std::move(arena)));
   }
   if (!SharesMemory(worker)) {
-    member.promise = nullptr;
+    member.pending = nullptr;
     return streams_.Open(worker, arena_);
   }
   SendArena(worker, kSendAgain);
@@ -186,53 +186,53 @@ void CollectivePeers::Receive() {
 }
 
 void CollectivePeers::Take(Member& member, std::vector<FileDescriptor> descriptors) {
-  if (member.promise == nullptr) return;  // it is heard by a stream
+  if (member.pending == nullptr) return;  // it is heard by a stream
   if (descriptors.empty()) {
     const absl::Status none = absl::ResourceExhaustedError(absl::StrCat(
         options_.identity.name, " was at its limit of open files when the memory of ",
         NameOf(member.worker), " arrived: raise it with `ulimit -n` and start the worker again"));
     spdlog::warn("{}", std::string(none.message()));
-    return member.promise->Set(none);
+    return member.pending->Set(none);
   }
   auto arena = collective::Arena::Map(std::move(descriptors[0]),
                                       static_cast<uint32_t>(member.worker.devices_size()));
-  if (!arena.ok()) return member.promise->Set(arena.status());
+  if (!arena.ok()) return member.pending->Set(arena.status());
   if (descriptors.size() > 1) {
     auto heap = collective::ReadableHeap::Map(descriptors[1]);
-    if (!heap.ok()) return member.promise->Set(heap.status());
+    if (!heap.ok()) return member.pending->Set(heap.status());
     (*arena)->SetHeap(*std::move(heap));
   }
-  member.promise->Set(std::make_shared<collective::Peer>(NameOf(member.worker),
+  member.pending->Set(std::make_shared<collective::Peer>(NameOf(member.worker),
                                                          member.worker.index(), *std::move(arena)));
 }
 
-std::shared_ptr<PromisedPlaces> CollectivePeers::PlacesOf(std::span<const DeviceId> devices,
-                                                          const std::vector<bool>& met) {
+std::shared_ptr<PendingPeers> CollectivePeers::PeersOf(std::span<const DeviceId> devices,
+                                                       const std::vector<bool>& met) {
   constexpr uint32_t kNoWorker = ~uint32_t{0};
   DeviceId unknown{};  // one of those whose worker is not known
-  std::vector<PromisedPlaces::Place> places;
+  std::vector<PendingPeers::WorkerDevice> positions;
   std::set<uint32_t> met_workers;
   for (size_t position = 0; position < devices.size(); ++position) {
     const DeviceId device = devices[position];
-    auto found = places_.find(device);
-    if (found != places_.end()) {
-      places.push_back({found->second.first, found->second.second});
+    auto found = locations_.find(device);
+    if (found != locations_.end()) {
+      positions.push_back({found->second.first, found->second.second});
       if (met[position]) met_workers.insert(found->second.first);
     } else {
       unknown = device;
-      places.push_back({kNoWorker, 0});
+      positions.push_back({kNoWorker, 0});
     }
   }
-  return std::make_shared<PromisedPlaces>(places, [&](uint32_t worker) {
+  return std::make_shared<PendingPeers>(positions, [&](uint32_t worker) {
     if (worker == kNoWorker) {
-      auto failed = std::make_shared<PeerPromise>("a member");
+      auto failed = std::make_shared<PendingPeer>("a member");
       failed->Set(
           absl::InternalError(absl::StrCat("the worker of device ", unknown, " was not named")));
       return failed;
     }
-    const auto& promise = members_.at(worker).promise;
-    if (promise != nullptr) return promise;
-    return met_workers.contains(worker) ? streams_.PromiseOf(worker) : nullptr;
+    const auto& pending = members_.at(worker).pending;
+    if (pending != nullptr) return pending;
+    return met_workers.contains(worker) ? streams_.PendingPeerOf(worker) : nullptr;
   });
 }
 

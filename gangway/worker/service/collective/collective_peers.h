@@ -5,7 +5,7 @@
 // arena to the member's socket, and the member does the same. Nothing blocks: a launch waits for its members, with a
 // deadline, on its device's thread.
 //
-// Threading: the event loop owns this; a PeerPromise is for any thread.
+// Threading: the event loop owns this; a PendingPeer is for any thread.
 #ifndef GANGWAY_WORKER_SERVICE_COLLECTIVE_COLLECTIVE_PEERS_H_
 #define GANGWAY_WORKER_SERVICE_COLLECTIVE_COLLECTIVE_PEERS_H_
 
@@ -32,8 +32,8 @@
 #include "gangway/wire/wire.pb.h"
 #include "gangway/worker/core/worker_core.h"
 #include "gangway/worker/service/collective/collective_streams.h"
-#include "gangway/worker/service/collective/peer_promise.h"
-#include "gangway/worker/service/collective/promised_places.h"
+#include "gangway/worker/service/collective/pending_peer.h"
+#include "gangway/worker/service/collective/pending_peers.h"
 #include "gangway/worker/service/shared_by_workers.h"
 
 namespace gangway::worker {
@@ -74,9 +74,9 @@ class CollectivePeers {
 
   // The devices of the positions, by their ids. Of a worker that is not known, waits for it end with an error. `met`:
   // by position, whether a member here exchanges messages with it. To other workers on other hosts no way is opened.
-  std::shared_ptr<PromisedPlaces> PlacesOf(std::span<const DeviceId> devices,
-                                           const std::vector<bool>& met);
-  // Changes when a member does: then PlacesOf gives others.
+  std::shared_ptr<PendingPeers> PeersOf(std::span<const DeviceId> devices,
+                                        const std::vector<bool>& met);
+  // Changes when a member does: then PeersOf gives others.
   uint64_t version() const { return version_; }
 
   // No gang runs on this worker at this position in the island's order.
@@ -92,7 +92,7 @@ class CollectivePeers {
   class Arrival;
   struct Member {
     wire::Worker worker;
-    std::shared_ptr<PeerPromise> promise;  // null: it has a way in streams_
+    std::shared_ptr<PendingPeer> pending;  // null: it has a way in streams_
   };
 
   bool SharesMemory(const wire::Worker& worker) const;
@@ -113,7 +113,7 @@ class CollectivePeers {
   std::map<uint32_t, Member> members_;  // by index
   // Arenas of workers that are not known yet, by incarnation, in the order in which they came.
   std::deque<std::pair<uint64_t, std::vector<FileDescriptor>>> early_;
-  std::map<DeviceId, std::pair<uint32_t, uint32_t>> places_;  // index, and its device
+  std::map<DeviceId, std::pair<uint32_t, uint32_t>> locations_;  // index, and its device
   uint64_t version_ = 0;
   const std::shared_ptr<collective::Couriers> couriers_ = std::make_shared<collective::Couriers>();
   CollectiveStreams streams_;

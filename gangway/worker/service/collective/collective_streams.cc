@@ -117,7 +117,7 @@ void CollectiveStreams::Open(const wire::Worker& worker,
   Forget(worker.index());
   Way& way = ways_[worker.index()];
   way.worker = worker;
-  way.promise = std::make_shared<PeerPromise>(NameOf(way.worker));
+  way.pending = std::make_shared<PendingPeer>(NameOf(way.worker));
   if (auto early = early_.extract(worker.incarnation()); !early.empty())
     TakeCourier(way, std::move(early.mapped()));
 }
@@ -125,26 +125,26 @@ void CollectiveStreams::Open(const wire::Worker& worker,
 void CollectiveStreams::Forget(uint32_t worker) {
   auto way = ways_.extract(worker);
   if (way.empty()) return;
-  way.mapped().promise->SetGone();
+  way.mapped().pending->SetGone();
   CloseBoth(way.mapped(), absl::CancelledError("the member is another process now"));
 }
 
-std::shared_ptr<PeerPromise> CollectiveStreams::PromiseOf(uint32_t worker) {
+std::shared_ptr<PendingPeer> CollectiveStreams::PendingPeerOf(uint32_t worker) {
   Way& way = ways_.at(worker);
   if (way.link == nullptr) {
     Want(way);
-  } else if (way.promise->has_failed()) {  // it was given up
-    RenewPromise(way);
+  } else if (way.pending->has_failed()) {  // it was given up
+    RenewPending(way);
     CloseBoth(way, absl::CancelledError("the way is opened anew"));
     Dial(way);
   }
-  return way.promise;
+  return way.pending;
 }
 
 void CollectiveStreams::Want(Way& way) {
   if (way.link != nullptr) return;
   way.link = LinkTo(way.worker);
-  WatchOpening(way.worker.index(), way.promise);
+  WatchOpening(way.worker.index(), way.pending);
   Dial(way);
 }
 
@@ -188,7 +188,7 @@ void CollectiveStreams::Dial(Way& way) {
 }
 
 void CollectiveStreams::Redial(Way& way) {
-  if (!way.promise->has_failed()) Dial(way);
+  if (!way.pending->has_failed()) Dial(way);
 }
 
 void CollectiveStreams::AcceptPeer(uint64_t id, std::shared_ptr<transport::Link> link,
@@ -235,9 +235,9 @@ void CollectiveStreams::OpenIfBoth(Way& way) {
   way.why = absl::OkStatus();
   way.peer = std::make_shared<collective::Peer>(NameOf(way.worker), way.worker.index(),
                                                 way.mirror->arena(), way.courier);
-  const bool was_given_up = way.promise->has_failed();
-  if (was_given_up) way.promise = std::make_shared<PeerPromise>(NameOf(way.worker));
-  way.promise->Set(way.peer);
+  const bool was_given_up = way.pending->has_failed();
+  if (was_given_up) way.pending = std::make_shared<PendingPeer>(NameOf(way.worker));
+  way.pending->Set(way.peer);
   if (was_given_up) options_.on_broken();
 }
 
@@ -289,32 +289,32 @@ void CollectiveStreams::Break(Way& way, const absl::Status& why) {
   if (auto peer = std::exchange(way.peer, nullptr)) {
     peer->SetGone();
     options_.loop->PostAt(Clock::now() + kReasonMax, [peer, status] { peer->Fail(status); });
-    RenewPromise(way);
+    RenewPending(way);
     options_.on_broken();
   }
-  if (way.promise->has_failed()) return;
+  if (way.pending->has_failed()) return;
   way.why = status;
   way.link->Redial();
 }
 
-void CollectiveStreams::RenewPromise(Way& way) {
-  way.promise = std::make_shared<PeerPromise>(NameOf(way.worker));
-  WatchOpening(way.worker.index(), way.promise);
+void CollectiveStreams::RenewPending(Way& way) {
+  way.pending = std::make_shared<PendingPeer>(NameOf(way.worker));
+  WatchOpening(way.worker.index(), way.pending);
 }
 
 void CollectiveStreams::GiveUp(Way& way, const absl::Status& why) {
   way.link->Settle();
-  way.promise->Set(why);
+  way.pending->Set(why);
   options_.on_broken();
 }
 
-void CollectiveStreams::WatchOpening(uint32_t worker, const std::shared_ptr<PeerPromise>& promise) {
-  options_.loop->PostAt(Clock::now() + options_.open_max, [this, alive = alive_, worker, promise] {
+void CollectiveStreams::WatchOpening(uint32_t worker, const std::shared_ptr<PendingPeer>& pending) {
+  options_.loop->PostAt(Clock::now() + options_.open_max, [this, alive = alive_, worker, pending] {
     if (!*alive) return;
     auto entry = ways_.find(worker);
     if (entry == ways_.end()) return;
     Way& way = entry->second;
-    if (way.promise != promise || way.peer != nullptr) return;
+    if (way.pending != pending || way.peer != nullptr) return;
     GiveUp(way, !way.why.ok() ? way.why
                               : BrokenStatus(way, absl::UnavailableError(absl::StrCat(
                                                       "it has opened no stream to this worker for ",
@@ -358,7 +358,7 @@ void CollectiveStreams::Watch() {
 void CollectiveStreams::Close() {
   closed_ = true;
   for (auto& [worker, way] : ways_) {
-    way.promise->SetGone();
+    way.pending->SetGone();
     CloseBoth(way, absl::UnavailableError("The worker is shutting down."));
   }
   ways_.clear();

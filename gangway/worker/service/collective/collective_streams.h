@@ -31,7 +31,7 @@
 #include "gangway/transport/dialer.h"
 #include "gangway/transport/transport.h"
 #include "gangway/worker/core/worker_core.h"
-#include "gangway/worker/service/collective/peer_promise.h"
+#include "gangway/worker/service/collective/pending_peer.h"
 #include "gangway/worker/service/transfer/peer_streams.h"
 
 namespace gangway::worker {
@@ -53,7 +53,7 @@ class CollectiveStreams final : public PeerStreams {
     std::chrono::milliseconds open_max{15'000};  // until a way that is not open makes launches fail
     std::chrono::milliseconds silence_max{5000};  // of a member, while launches are under way
     std::function<void(uint64_t id)> on_refused;  // this side has closed an incoming stream
-    std::function<void()> on_broken;              // PromiseOf now gives another one
+    std::function<void()> on_broken;              // PendingPeerOf now gives another one
   };
   explicit CollectiveStreams(Options options);
   ~CollectiveStreams() override;  // after Close, and the loop has stopped
@@ -66,7 +66,7 @@ class CollectiveStreams final : public PeerStreams {
   // It is down.
   void Forget(uint32_t worker);
   // Of a worker that was given to Open. Opens the way.
-  std::shared_ptr<PeerPromise> PromiseOf(uint32_t worker);
+  std::shared_ptr<PendingPeer> PendingPeerOf(uint32_t worker);
 
   // PeerStreams: of members that want to hear what this worker's devices publish.
   void AcceptPeer(uint64_t id, std::shared_ptr<transport::Link> link,
@@ -81,7 +81,7 @@ class CollectiveStreams final : public PeerStreams {
   class StreamCourier;
   struct Way {
     wire::Worker worker;
-    std::shared_ptr<PeerPromise> promise;
+    std::shared_ptr<PendingPeer> pending;
     std::shared_ptr<transport::BulkLink> link;  // on which the member is heard; null: is not wanted
     std::shared_ptr<collective::Mirror> mirror;  // of what is heard on the link's connection
     std::shared_ptr<StreamCourier> courier;      // null: it has not opened its stream
@@ -93,14 +93,14 @@ class CollectiveStreams final : public PeerStreams {
   std::shared_ptr<transport::BulkLink> LinkTo(const wire::Worker& worker);
   void Dial(Way& way);
   void Redial(Way& way);
-  void RenewPromise(Way& way);
+  void RenewPending(Way& way);
   void TakeCourier(Way& way, std::shared_ptr<StreamCourier> courier);
   void OpenIfBoth(Way& way);
   // Closes both streams. Launches under way fail with the reason, and a new way is opened.
   void Break(Way& way, const absl::Status& why);
   void CloseBoth(Way& way, const absl::Status& why);
   void GiveUp(Way& way, const absl::Status& why);
-  void WatchOpening(uint32_t worker, const std::shared_ptr<PeerPromise>& promise);
+  void WatchOpening(uint32_t worker, const std::shared_ptr<PendingPeer>& pending);
   void Watch();
   absl::Status BrokenStatus(const Way& way, const absl::Status& why) const;
 

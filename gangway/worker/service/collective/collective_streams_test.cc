@@ -153,12 +153,12 @@ class Side {
     });
   }
   absl::StatusOr<std::shared_ptr<const collective::Peer>> Peer(uint32_t other) {
-    std::shared_ptr<PeerPromise> promise;
-    Do([&] { promise = streams_->PromiseOf(other); });
-    return promise->Wait(Clock::now() + kPatience);
+    std::shared_ptr<PendingPeer> pending;
+    Do([&] { pending = streams_->PendingPeerOf(other); });
+    return pending->Wait(Clock::now() + kPatience);
   }
   void Ask(uint32_t other) {
-    Do([&] { streams_->PromiseOf(other); });
+    Do([&] { streams_->PendingPeerOf(other); });
   }
   int broken() const { return broken_; }
   int accepted() const { return accepted_; }
@@ -168,11 +168,11 @@ class Side {
     auto peer = Peer(other);
     if (!peer.ok()) return peer.status();
     auto self = std::make_shared<collective::Peer>("self", index_, arena_);
-    std::vector<collective::PeerDevice> places = {{self, 0}, {*peer, 0}};
-    if (index_ > other) std::swap(places[0], places[1]);
+    std::vector<collective::PeerDevice> devices = {{self, 0}, {*peer, 0}};
+    if (index_ > other) std::swap(devices[0], devices[1]);
     device_->Enter(order);
     return Launch::Begin(AllReduce(2),
-                         std::make_shared<const collective::PeerDevices>(std::move(places)),
+                         std::make_shared<const collective::PeerDevices>(std::move(devices)),
                          {.order = order, .ordinal = order}, std::chrono::seconds(30));
   }
   void EndWithout(uint64_t order, LocalDevice::Ending ending) {

@@ -37,7 +37,7 @@ class ExecutableSlot {
     std::optional<wire::Positions> asks;  // of a program that asks for its position when it runs
     // Of a program whose collectives are Gangway's own, else null; and where its positions run.
     std::shared_ptr<const collective::Plan> plan;
-    std::vector<DeviceId> places;
+    std::vector<DeviceId> position_devices;
     bool may_run_on_loop =
         false;  // if it is short: it waits for nothing, and its time does not depend on its data
   };
@@ -49,7 +49,7 @@ class ExecutableSlot {
   SessionId host_caller() const { return traits_.host_caller; }
   const std::optional<wire::Positions>& asks() const { return traits_.asks; }
   const std::shared_ptr<const collective::Plan>& plan() const { return traits_.plan; }
-  const std::vector<DeviceId>& places() const { return traits_.places; }
+  const std::vector<DeviceId>& position_devices() const { return traits_.position_devices; }
   bool may_run_on_loop() const { return traits_.may_run_on_loop; }
   LearnedTime& time() { return time_; }
 

@@ -32,11 +32,11 @@ absl::StatusOr<std::shared_ptr<collective::Launch>> GangCollectives::LaunchOf(
     Clock::time_point deadline, absl::FunctionRef<absl::Status()> unwanted) {
   // Without the lock, which the event loop takes when it cancels the launch.
   GANGWAY_ASSIGN_OR_RETURN(
-      auto places, parts_.places->Wait(std::min(deadline, Clock::now() + kPeersMax), unwanted));
+      auto devices, parts_.peers->Wait(std::min(deadline, Clock::now() + kPeersMax), unwanted));
   MutexLock lock(mutex_);
   if (launch_ == nullptr) {
     launch_ = collective::Launch::Begin(
-        executable_.plan(), std::move(places),
+        executable_.plan(), std::move(devices),
         {.order = order_position_.number(), .ordinal = gang_.ordinal.number()}, gang_.wait_limit);
   }
   // A failure that came before the launch was made did not abort it.

@@ -24,7 +24,7 @@
 #include "gangway/collective/execution/launch.h"
 #include "gangway/collective/execution/local_device.h"
 #include "gangway/device/device.h"
-#include "gangway/worker/service/collective/promised_places.h"
+#include "gangway/worker/service/collective/pending_peers.h"
 #include "gangway/worker/service/launch/executable_slot.h"
 
 namespace gangway::worker {
@@ -32,7 +32,7 @@ namespace gangway::worker {
 class GangCollectives {
  public:
   struct Parts {
-    std::shared_ptr<PromisedPlaces> places;  // null: the gang has no collectives of Gangway's own
+    std::shared_ptr<PendingPeers> peers;  // null: the gang has no collectives of Gangway's own
     std::vector<std::shared_ptr<collective::LocalDevice>>
         devices;  // by position; null: none could be made
   };
@@ -41,7 +41,7 @@ class GangCollectives {
     uint32_t launch_id = 0;
     std::chrono::milliseconds wait_limit{};  // of a member, for another one
   };
-  // `executable` outlives this. `parts` has places.
+  // `executable` outlives this. `parts` has peers.
   GangCollectives(Parts parts, const ExecutableSlot& executable, Gang gang);
 
   // All workers of the island run these gangs in one order.
@@ -58,7 +58,7 @@ class GangCollectives {
     DeviceId device_id;
   };
   // How a runtime without FFI handlers calls the member's collectives; empty: `handlers` find the member. Errors: those
-  // of PromisedPlaces::Wait, which asks `unwanted` for the gang's failure.
+  // of PendingPeers::Wait, which asks `unwanted` for the gang's failure.
   absl::StatusOr<device::CollectiveCall> Join(size_t member, const Seat& seat,
                                               device::Capabilities::FfiHandlers handlers,
                                               Clock::time_point deadline,

@@ -26,13 +26,13 @@ class GangCollectivesTest : public testing::Test {
     collective::Add(table, xla::Collective::ALL_REDUCE, {{1, 1}});
     executable_.emplace(
         ExecutableSlot::Traits{.name = "it", .plan = *collective::Plan::Make(table)});
-    const std::array<PromisedPlaces::Place, 2> places = {{{0, 0}, {0, 1}}};
+    const std::array<PendingPeers::WorkerDevice, 2> devices = {{{0, 0}, {0, 1}}};
     std::shared_ptr<collective::Arena> arena = *collective::Arena::Anonymous(2);
     GangCollectives::Parts parts;
-    parts.places = std::make_shared<PromisedPlaces>(places, [&arena](uint32_t worker) {
-      auto promise = std::make_shared<PeerPromise>("worker0");
-      promise->Set(std::make_shared<collective::Peer>("worker0", worker, arena));
-      return promise;
+    parts.peers = std::make_shared<PendingPeers>(devices, [&arena](uint32_t worker) {
+      auto pending = std::make_shared<PendingPeer>("worker0");
+      pending->Set(std::make_shared<collective::Peer>("worker0", worker, arena));
+      return pending;
     });
     for (uint32_t device = 0; device < 2; ++device) {
       parts.devices.push_back(std::make_shared<collective::LocalDevice>(

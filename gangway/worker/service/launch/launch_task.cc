@@ -40,10 +40,10 @@ LaunchTask::LaunchTask(std::shared_ptr<const TaskEnvironment> environment,
       callback_depth_(launch.callback_depth),
       verdict_(*this, positions_, executable_->waits_in_runtime()),
       members_(executable_->waits_in_runtime() ? positions_.size() : 0),
-      progress_(collectives.places == nullptr ? 0 : positions_.size()) {
+      progress_(collectives.peers == nullptr ? 0 : positions_.size()) {
   donated_.resize(positions_.empty() ? 0 : positions_[0].arguments.size(), false);
   for (uint32_t k : launch.donated) donated_.at(k) = true;  // the core has checked the range
-  if (collectives.places != nullptr) {
+  if (collectives.peers != nullptr) {
     collectives_.emplace(std::move(collectives), *executable_,
                          GangCollectives::Gang{.ordinal = ordinal(),
                                                .launch_id = launch_id_,
@@ -267,9 +267,9 @@ void LaunchTask::OnExecuted(Position& position, const absl::Status& executed) {
 
 void LaunchTask::MoveArguments(const Position& position) {
   if (!collectives_) return;
-  const std::vector<const std::byte*> places = collectives_->OutsideHeap();
-  for (size_t k = 0; k < position.arguments.size() && !places.empty(); ++k)
-    if (!donated_[k]) MoveToHeap(environment(), position.arguments[k], places, ordinal());
+  const std::vector<const std::byte*> addresses = collectives_->OutsideHeap();
+  for (size_t k = 0; k < position.arguments.size() && !addresses.empty(); ++k)
+    if (!donated_[k]) MoveToHeap(environment(), position.arguments[k], addresses, ordinal());
 }
 
 void LaunchTask::Cancel(const wire::Failure& failed) {

@@ -24,7 +24,7 @@ constexpr size_t kNamedCollectivesMax = 256;  // of one program
 absl::StatusOr<std::shared_ptr<const collective::Plan>> TakePlan(LoadExecutable& action) {
   if (!action.positions) return std::shared_ptr<const collective::Plan>();
   GANGWAY_ASSIGN_OR_RETURN(collective::Unpacked unpacked,
-                           collective::Unpack(action.serialized, action.places.size()));
+                           collective::Unpack(action.serialized, action.position_devices.size()));
   action.serialized = std::move(unpacked.executable);
   return std::move(unpacked.plan);
 }
@@ -70,10 +70,10 @@ void LocalExecutables::Load(LoadExecutable& action) {
       .host_caller = action.calls_host ? action.session : SessionId(),
       .asks = device::MayAskPosition(action.serialized) ? action.positions : std::nullopt,
       .plan = plan.ok() ? *plan : nullptr,
-      .places = std::move(action.places),
+      .position_devices = std::move(action.position_devices),
       .may_run_on_loop = MayRunOnLoop(action, backend_->capabilities())});
   action.held.Set(slot);
-  places_.erase(action.executable);
+  peers_of_.erase(action.executable);
   loader_->Post([this, slot, failed = plan.status(), action = std::move(action)] {
     auto executable = failed.ok() ? backend_->Load(action.serialized, action.devices)
                                   : absl::StatusOr<std::unique_ptr<device::Executable>>(failed);
@@ -85,7 +85,7 @@ void LocalExecutables::Load(LoadExecutable& action) {
 }
 
 void LocalExecutables::Unload(const UnloadExecutable& action) {
-  places_.erase(action.executable);
+  peers_of_.erase(action.executable);
   loader_->Post([slot = action.held.Take()] {});  // freed on the loader's thread
 }
 
@@ -93,21 +93,21 @@ void LocalExecutables::Know(const wire::Worker& worker) {
   const uint64_t before = peers_->version();
   peers_->Update(worker);
   // They hold the memory of members that are gone.
-  if (peers_->version() != before) places_.clear();
+  if (peers_->version() != before) peers_of_.clear();
 }
 
 GangCollectives::Parts LocalExecutables::CollectivesOf(const PrepareLaunch& launch) {
   GangCollectives::Parts collectives;
   const std::shared_ptr<ExecutableSlot> executable = launch.held_executable.get();
   if (executable->plan() == nullptr) return collectives;
-  KnownPlaces& known = places_[launch.executable];
-  if (known.places == nullptr || known.version != peers_->version()) {
-    known.version = peers_->version();
+  LaunchPeers& made = peers_of_[launch.executable];
+  if (made.peers == nullptr || made.version != peers_->version()) {
+    made.version = peers_->version();
     std::vector<uint32_t> here;
     for (const LaunchPosition& each : launch.positions) here.push_back(each.position);
-    known.places = peers_->PlacesOf(executable->places(), executable->plan()->Met(here));
+    made.peers = peers_->PeersOf(executable->position_devices(), executable->plan()->Met(here));
   }
-  collectives.places = known.places;
+  collectives.peers = made.peers;
   for (const LaunchPosition& each : launch.positions)
     collectives.devices.push_back(peers_->local(each.device));
   return collectives;

@@ -16,7 +16,7 @@
 #include "gangway/device/device.h"
 #include "gangway/worker/core/actions.h"
 #include "gangway/worker/service/collective/collective_peers.h"
-#include "gangway/worker/service/collective/promised_places.h"
+#include "gangway/worker/service/collective/pending_peers.h"
 #include "gangway/worker/service/launch/executable_slot.h"
 #include "gangway/worker/service/launch/gang_collectives.h"
 
@@ -46,15 +46,15 @@ class LocalExecutables {
   void Stop() { loader_->Stop(); }
 
  private:
-  struct KnownPlaces {
+  struct LaunchPeers {
     uint64_t version = 0;  // of what the peers know
-    std::shared_ptr<PromisedPlaces> places;
+    std::shared_ptr<PendingPeers> peers;
   };
 
   device::Backend* const backend_;
   CollectivePeers* const peers_;
   const std::function<void(ExecutableLoaded)> on_loaded_;
-  std::unordered_map<ExecutableId, KnownPlaces> places_;  // of programs that were launched
+  std::unordered_map<ExecutableId, LaunchPeers> peers_of_;  // of programs that were launched
   // Last: its tasks use the other members.
   const std::unique_ptr<EventLoop> own_loader_;
   EventLoop* const loader_;

@@ -71,7 +71,7 @@ class LocalExecutablesTest : public testing::Test {
             .devices = {0},
             .has_collectives = true,
             .positions = positions,
-            .places = {kDevice, kPeerDevice},
+            .position_devices = {kDevice, kPeerDevice},
             .members = {Worker(0, kSelf, kDevice), Worker(1, kPeer, kPeerDevice)}};
   }
   ExecutableLoaded Load(LoadExecutable load) {
@@ -88,7 +88,7 @@ class LocalExecutablesTest : public testing::Test {
                                        .positions = {{.position = 0, .device = 0}}});
   }
   static absl::Status Reached(const GangCollectives::Parts& parts) {
-    return parts.places->Wait(Clock::now() + kPatience, Wanted).status();
+    return parts.peers->Wait(Clock::now() + kPatience, Wanted).status();
   }
 
   SharedByWorkers shared_{.devices = DevicePool(1)};
@@ -111,7 +111,7 @@ TEST_F(LocalExecutablesTest, AnExecutableIsLoadedAndFreed) {
   EXPECT_FALSE(loaded.failure.has_value()) << loaded.failure->message();
   EXPECT_TRUE(held_.get()->is_set());
   EXPECT_TRUE(held_.get()->Wait(Clock::now()).ok());
-  EXPECT_EQ(Launch().places, nullptr) << "it has no collectives";
+  EXPECT_EQ(Launch().peers, nullptr) << "it has no collectives";
   const std::weak_ptr<ExecutableSlot> slot = held_.get();
   executables_.Unload({kProgram, held_});
   EXPECT_EQ(held_.get(), nullptr);
@@ -132,7 +132,7 @@ TEST_F(LocalExecutablesTest, ALoadThatFailsIsTheFailureOfEachGang) {
 // The runtime never sees a program whose collectives cannot be read.
 TEST_F(LocalExecutablesTest, ATableThatDoesNotFitItsProgramFailsTheLoad) {
   LoadExecutable load = WithCollectives();
-  load.places.emplace_back(901);
+  load.position_devices.emplace_back(901);
   const ExecutableLoaded loaded = Load(std::move(load));
   ASSERT_TRUE(loaded.failure.has_value());
   EXPECT_FALSE(held_.get()->Wait(Clock::now()).ok());
@@ -142,11 +142,11 @@ TEST_F(LocalExecutablesTest, ATableThatDoesNotFitItsProgramFailsTheLoad) {
 TEST_F(LocalExecutablesTest, LaunchesOfAProgramShareWhereItsMembersRun) {
   EXPECT_FALSE(Load(WithCollectives()).failure.has_value());
   const GangCollectives::Parts first = Launch();
-  ASSERT_NE(first.places, nullptr);
+  ASSERT_NE(first.peers, nullptr);
   EXPECT_EQ(Reached(first), absl::OkStatus());
   EXPECT_THAT(first.devices, testing::ElementsAre(peers_.local(0)));
   EXPECT_NE(peers_.local(0), nullptr);
-  EXPECT_EQ(Launch().places, first.places);
+  EXPECT_EQ(Launch().peers, first.peers);
 }
 
 TEST_F(LocalExecutablesTest, LaunchesAfterAMembersEndDoNotMeetItsMemory) {
@@ -154,20 +154,20 @@ TEST_F(LocalExecutablesTest, LaunchesAfterAMembersEndDoNotMeetItsMemory) {
   const GangCollectives::Parts before = Launch();
   EXPECT_EQ(Reached(before), absl::OkStatus());
   executables_.Know(*Worker(7, 78, DeviceId(950)));
-  EXPECT_EQ(Launch().places, before.places) << "it is a member of no program here";
+  EXPECT_EQ(Launch().peers, before.peers) << "it is a member of no program here";
   executables_.Know(*Worker(1, 0, kPeerDevice));
   const GangCollectives::Parts after = Launch();
-  EXPECT_NE(after.places, before.places);
+  EXPECT_NE(after.peers, before.peers);
   EXPECT_FALSE(Reached(after).ok());
 }
 
 TEST_F(LocalExecutablesTest, TheMemoryOfMembersIsLetGoOnceAMemberHasEndedOrTheProgramHas) {
   EXPECT_FALSE(Load(WithCollectives()).failure.has_value());
-  std::weak_ptr<PromisedPlaces> known = Launch().places;
+  std::weak_ptr<PendingPeers> known = Launch().peers;
   EXPECT_FALSE(known.expired());
   executables_.Know(*Worker(1, 0, kPeerDevice));
   EXPECT_TRUE(known.expired());
-  known = Launch().places;
+  known = Launch().peers;
   EXPECT_FALSE(known.expired());
   executables_.Unload({kProgram, held_});
   EXPECT_TRUE(known.expired());

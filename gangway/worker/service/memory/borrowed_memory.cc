@@ -7,8 +7,8 @@
 namespace gangway::worker {
 
 void MoveToHeap(const TaskEnvironment& environment, const std::shared_ptr<store::Slot>& slot,
-                std::span<const std::byte* const> places, Ordinal gang) {
-  std::optional<store::Borrower> from = slot->NoteReadAt(places, gang);
+                std::span<const std::byte* const> addresses, Ordinal gang) {
+  std::optional<store::Borrower> from = slot->NoteReadAt(addresses, gang);
   if (!from) return;
   const uint64_t bytes = slot->name().bytes;
   auto charge =

@@ -14,12 +14,12 @@
 
 namespace gangway::worker {
 
-// The gang has read the contents of `slot` at one of `places`, if they borrow memory there. After the second gang they
-// are copied in the background, and the memory is given back. While the copy is made, its bytes count as staged.
+// The gang has read the contents of `slot` at one of `addresses`, if they borrow memory there. After the second gang
+// they are copied in the background, and the memory is given back. While the copy is made, its bytes count as staged.
 // Without room for them, the next gang tries again, so an array that is larger than a session's part of the staging
 // memory stays where it is. So do contents that cannot be copied. Does not block. Any thread.
 void MoveToHeap(const TaskEnvironment& environment, const std::shared_ptr<store::Slot>& slot,
-                std::span<const std::byte* const> places, Ordinal gang);
+                std::span<const std::byte* const> addresses, Ordinal gang);
 
 }  // namespace gangway::worker
 

@@ -2,8 +2,8 @@
 // round. Launches wait for it on their devices' threads.
 //
 // Threading: any thread.
-#ifndef GANGWAY_WORKER_SERVICE_COLLECTIVE_PEER_PROMISE_H_
-#define GANGWAY_WORKER_SERVICE_COLLECTIVE_PEER_PROMISE_H_
+#ifndef GANGWAY_WORKER_SERVICE_COLLECTIVE_PENDING_PEER_H_
+#define GANGWAY_WORKER_SERVICE_COLLECTIVE_PENDING_PEER_H_
 
 #include <memory>
 #include <string>
@@ -19,9 +19,9 @@
 
 namespace gangway::worker {
 
-class PeerPromise {
+class PendingPeer {
  public:
-  explicit PeerPromise(std::string name) : name_(std::move(name)) {}  // for errors
+  explicit PendingPeer(std::string name) : name_(std::move(name)) {}  // for errors
 
   // The first call counts.
   void Set(absl::StatusOr<std::shared_ptr<collective::Peer>> peer) GANGWAY_EXCLUDES(mutex_) {
@@ -65,4 +65,4 @@ class PeerPromise {
 
 }  // namespace gangway::worker
 
-#endif  // GANGWAY_WORKER_SERVICE_COLLECTIVE_PEER_PROMISE_H_
+#endif  // GANGWAY_WORKER_SERVICE_COLLECTIVE_PENDING_PEER_H_

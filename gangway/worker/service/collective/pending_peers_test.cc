@@ -1,5 +1,5 @@
-// Tests of promised_places.h, with workers that become known when the test says so.
-#include "gangway/worker/service/collective/promised_places.h"
+// Tests of pending_peers.h, with workers that become known when the test says so.
+#include "gangway/worker/service/collective/pending_peers.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -21,39 +21,39 @@ constexpr uint32_t kDevices = 64;  // of each worker
 
 absl::Status Wanted() { return absl::OkStatus(); }
 
-class PromisedPlacesTest : public testing::Test {
+class PendingPeersTest : public testing::Test {
  protected:
   // All workers are known but those of `unheard_`.
-  PromisedPlaces Of(const std::vector<PromisedPlaces::Place>& places) {
-    return PromisedPlaces(places, [this](uint32_t worker) {
-      ++promises_;
-      auto promise = std::make_shared<PeerPromise>(absl::StrCat("worker", worker));
+  PendingPeers Of(const std::vector<PendingPeers::WorkerDevice>& devices) {
+    return PendingPeers(devices, [this](uint32_t worker) {
+      ++asked_;
+      auto pending = std::make_shared<PendingPeer>(absl::StrCat("worker", worker));
       if (!unheard_.contains(worker)) {
-        promise->Set(std::make_shared<collective::Peer>(absl::StrCat("worker", worker), worker,
+        pending->Set(std::make_shared<collective::Peer>(absl::StrCat("worker", worker), worker,
                                                         *collective::Arena::Anonymous(kDevices)));
       }
-      return promise;
+      return pending;
     });
   }
   static Clock::time_point In(milliseconds time) { return Clock::now() + time; }
 
   std::set<uint32_t> unheard_;
-  size_t promises_ = 0;
+  size_t asked_ = 0;
 };
 
-TEST_F(PromisedPlacesTest, AWaitIsForEachWorkerOnceAndOneListServesAllDevices) {
+TEST_F(PendingPeersTest, AWaitIsForEachWorkerOnceAndOneListServesAllDevices) {
   constexpr uint32_t kWorkers = 4;
-  std::vector<PromisedPlaces::Place> of_positions;
+  std::vector<PendingPeers::WorkerDevice> of_positions;
   for (uint32_t i = 0; i < kWorkers * kDevices; ++i)
     of_positions.push_back({7 - i % kWorkers, i / kWorkers});
-  PromisedPlaces places = Of(of_positions);
-  EXPECT_EQ(promises_, kWorkers);
+  PendingPeers devices = Of(of_positions);
+  EXPECT_EQ(asked_, kWorkers);
   size_t looks = 0;
   const auto look = [&looks]() {
     ++looks;
     return absl::OkStatus();
   };
-  const auto found = places.Wait(In(milliseconds(10'000)), look);
+  const auto found = devices.Wait(In(milliseconds(10'000)), look);
   ASSERT_TRUE(found.ok()) << found.status();
   EXPECT_EQ(looks, kWorkers) << "a first launch waits on each device: not for each position";
   ASSERT_EQ((*found)->size(), of_positions.size());
@@ -61,51 +61,51 @@ TEST_F(PromisedPlacesTest, AWaitIsForEachWorkerOnceAndOneListServesAllDevices) {
     EXPECT_EQ((**found)[i].peer->index(), of_positions[i].worker);
     EXPECT_EQ((**found)[i].device, of_positions[i].device);
   }
-  const auto again = places.Wait(In(milliseconds(10'000)), look);
+  const auto again = devices.Wait(In(milliseconds(10'000)), look);
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_EQ(*again, *found);
   EXPECT_EQ(looks, kWorkers);
 }
 
-TEST_F(PromisedPlacesTest, ADeviceThatItsWorkerDoesNotHaveIsNamedAlsoIfAnotherOneIsNotHeard) {
+TEST_F(PendingPeersTest, ADeviceThatItsWorkerDoesNotHaveIsNamedAlsoIfAnotherOneIsNotHeard) {
   unheard_ = {8};
-  PromisedPlaces places = Of({{7, kDevices - 1}, {7, kDevices}, {7, 0}, {8, 0}});
-  EXPECT_THAT(places.Wait(In(milliseconds(10'000)), Wanted).status().message(),
+  PendingPeers devices = Of({{7, kDevices - 1}, {7, kDevices}, {7, 0}, {8, 0}});
+  EXPECT_THAT(devices.Wait(In(milliseconds(10'000)), Wanted).status().message(),
               HasSubstr("worker7 has no device 64"));
 }
 
-TEST_F(PromisedPlacesTest, AWorkerThatNoMemberMeetsIsNotWaitedFor) {
-  const std::vector<PromisedPlaces::Place> of_positions = {{7, 0}, {8, 0}, {7, 1}};
-  PromisedPlaces places(of_positions, [](uint32_t worker) -> std::shared_ptr<PeerPromise> {
+TEST_F(PendingPeersTest, AWorkerThatNoMemberMeetsIsNotWaitedFor) {
+  const std::vector<PendingPeers::WorkerDevice> of_positions = {{7, 0}, {8, 0}, {7, 1}};
+  PendingPeers devices(of_positions, [](uint32_t worker) -> std::shared_ptr<PendingPeer> {
     if (worker == 8) return nullptr;
-    auto promise = std::make_shared<PeerPromise>("worker7");
-    promise->Set(std::make_shared<collective::Peer>("worker7", worker,
+    auto pending = std::make_shared<PendingPeer>("worker7");
+    pending->Set(std::make_shared<collective::Peer>("worker7", worker,
                                                     *collective::Arena::Anonymous(kDevices)));
-    return promise;
+    return pending;
   });
-  const auto found = places.Wait(In(milliseconds(10'000)), Wanted);
+  const auto found = devices.Wait(In(milliseconds(10'000)), Wanted);
   ASSERT_TRUE(found.ok()) << found.status();
   EXPECT_EQ((**found)[0].peer->index(), 7u);
   EXPECT_EQ((**found)[1].peer, nullptr);
   EXPECT_EQ((**found)[2].device, 1u);
 }
 
-TEST_F(PromisedPlacesTest, AWaitForAWorkerThatIsNotHeardEndsAtItsLimitAndNamesIt) {
+TEST_F(PendingPeersTest, AWaitForAWorkerThatIsNotHeardEndsAtItsLimitAndNamesIt) {
   unheard_ = {1};
-  PromisedPlaces places = Of({{0, 0}, {1, 0}});
-  const absl::Status waited = places.Wait(In(milliseconds(20)), Wanted).status();
+  PendingPeers devices = Of({{0, 0}, {1, 0}});
+  const absl::Status waited = devices.Wait(In(milliseconds(20)), Wanted).status();
   EXPECT_TRUE(absl::IsDeadlineExceeded(waited)) << waited;
   EXPECT_THAT(waited.message(), HasSubstr("worker1"));
 }
 
-TEST_F(PromisedPlacesTest, AWaitThatIsNotWantedEnds) {
+TEST_F(PendingPeersTest, AWaitThatIsNotWantedEnds) {
   unheard_ = {0};
-  PromisedPlaces places = Of({{0, 0}});
+  PendingPeers devices = Of({{0, 0}});
   int looks = 0;
   const auto unwanted = [&looks]() {
     return ++looks < 3 ? absl::OkStatus() : absl::CancelledError("its session has ended");
   };
-  EXPECT_THAT(places.Wait(In(milliseconds(60'000)), unwanted).status().message(),
+  EXPECT_THAT(devices.Wait(In(milliseconds(60'000)), unwanted).status().message(),
               HasSubstr("its session has ended"));
 }
 
