@@ -14,8 +14,8 @@
 
 #include "gangway/device/device.h"
 #include "gangway/worker/core/actions.h"
+#include "gangway/worker/service/device/node_task.h"
 #include "gangway/worker/service/launch/local_executables.h"
-#include "gangway/worker/service/launch/node_task.h"
 #include "gangway/worker/service/memory/local_storages.h"
 #include "gangway/worker/service/memory/staging_memory.h"
 #include "gangway/worker/service/transfer/fetched_shard.h"

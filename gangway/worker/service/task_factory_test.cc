@@ -19,7 +19,7 @@
 #include "gangway/device/sim/sim_backend.h"
 #include "gangway/wire/failure.h"
 #include "gangway/worker/service/collective/collective_peers.h"
-#include "gangway/worker/service/launch/node_task_test_util.h"
+#include "gangway/worker/service/device/node_task_test_util.h"
 
 namespace gangway::worker {
 namespace {

@@ -46,12 +46,12 @@ CollectivePeers::CollectivePeers(Options options)
                 .island = options_.island,
                 .index = options_.index,
                 .loop = options_.loop,
-                .receiver = options_.shared == nullptr ? nullptr : &options_.shared->transfers,
+                .receiver = options_.receiver,
                 .transport = options_.transport,
                 .couriers = couriers_,
                 .on_refused = options_.on_refused,
                 .on_broken = [this] { ++version_; }}) {
-  if (options_.shared != nullptr)
+  if (options_.arenas != nullptr)
     (void)Begin();  // so that the others find its arena; if it fails, a load tells
   if (!options_.shared_memory) return;
   auto mailbox = transport::DescriptorMailbox::Open();
@@ -75,8 +75,8 @@ absl::StatusOr<std::shared_ptr<collective::Arena>> CollectivePeers::MakeArena() 
   if (mailbox_ != nullptr) return collective::Arena::Create(devices);
   // Memory that no other process maps is used page by page.
   GANGWAY_ASSIGN_OR_RETURN(auto arena, collective::Arena::Anonymous(devices));
-  if (options_.shared != nullptr)
-    options_.shared->arenas.Add(options_.identity.incarnation.number(), arena);
+  if (options_.arenas != nullptr)
+    options_.arenas->Add(options_.identity.incarnation.number(), arena);
   return arena;
 }
 
@@ -134,8 +134,8 @@ void CollectivePeers::Know(const wire::Worker& worker) {
         std::make_shared<collective::Peer>(options_.identity.name, worker.index(), arena_));
   }
   if (worker.incarnation() == 0) return member.pending->SetGone();
-  if (options_.shared != nullptr) {
-    if (auto arena = options_.shared->arenas.Find(worker.incarnation()))
+  if (options_.arenas != nullptr) {
+    if (auto arena = options_.arenas->Find(worker.incarnation()))
       return member.pending->Set(
           std::make_shared<collective::Peer>(NameOf(worker), worker.index(), std::move(arena)));
   }

@@ -31,10 +31,10 @@
 #include "gangway/transport/shm/descriptor_mail.h"
 #include "gangway/wire/wire.pb.h"
 #include "gangway/worker/core/worker_core.h"
+#include "gangway/worker/service/collective/arena_directory.h"
 #include "gangway/worker/service/collective/collective_streams.h"
 #include "gangway/worker/service/collective/pending_peer.h"
 #include "gangway/worker/service/collective/pending_peers.h"
-#include "gangway/worker/service/shared_by_workers.h"
 
 namespace gangway::worker {
 
@@ -49,7 +49,9 @@ class CollectivePeers {
     transport::Transport* transport = nullptr;  // to other workers; outlives this
     bool shared_memory = false;                 // with other processes
     SharedHeap heap;                            // then they may read it
-    SharedByWorkers* shared = nullptr;  // of simulated workers in one process; outlives this
+    // Of simulated workers in one process, which share them; both outlive this. Null: each worker has its own process.
+    EventLoop* receiver = nullptr;  // as of CollectiveStreams
+    ArenaDirectory* arenas = nullptr;
     std::function<void(uint64_t id)> on_refused;      // as of CollectiveStreams
     std::function<void(uint64_t gang)> on_long_wait;  // as of LocalDevice
   };

@@ -19,8 +19,8 @@
 #include "gangway/base/clock.h"
 #include "gangway/base/mutex.h"
 #include "gangway/store/slot.h"
+#include "gangway/worker/service/device/node_task.h"
 #include "gangway/worker/service/launch/local_position.h"
-#include "gangway/worker/service/launch/node_task.h"
 
 namespace gangway::worker {
 

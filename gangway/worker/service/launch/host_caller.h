@@ -12,8 +12,8 @@
 #include "absl/status/status.h"
 
 #include "gangway/device/pjrt/host_call.h"
+#include "gangway/worker/service/device/node_task.h"
 #include "gangway/worker/service/launch/host_calls.h"
-#include "gangway/worker/service/launch/node_task.h"
 
 namespace gangway::worker {
 

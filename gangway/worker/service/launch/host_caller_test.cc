@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "gangway/worker/service/launch/node_task_test_util.h"
+#include "gangway/worker/service/device/node_task_test_util.h"
 
 namespace gangway::worker {
 namespace {

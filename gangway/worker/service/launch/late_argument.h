@@ -15,7 +15,7 @@
 
 #include "gangway/device/device.h"
 #include "gangway/store/slot.h"
-#include "gangway/worker/service/launch/node_task.h"
+#include "gangway/worker/service/device/node_task.h"
 
 namespace gangway::worker {
 

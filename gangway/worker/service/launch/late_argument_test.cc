@@ -6,7 +6,7 @@
 
 #include "gangway/base/answer.h"
 #include "gangway/device/sim/sim_backend.h"
-#include "gangway/worker/service/launch/node_task_test_util.h"
+#include "gangway/worker/service/device/node_task_test_util.h"
 
 namespace gangway::worker {
 namespace {

@@ -13,6 +13,7 @@
 #include "gangway/device/pjrt/position_call.h"
 #include "gangway/wire/failure.h"
 #include "gangway/worker/service/launch/host_caller.h"
+#include "gangway/worker/service/launch/host_calls.h"
 #include "gangway/worker/service/launch/late_argument.h"
 #include "gangway/worker/service/memory/borrowed_memory.h"
 

@@ -18,13 +18,14 @@
 #include <optional>
 #include <vector>
 
+#include "gangway/worker/service/device/node_task.h"
 #include "gangway/worker/service/launch/executable_slot.h"
 #include "gangway/worker/service/launch/gang_collectives.h"
 #include "gangway/worker/service/launch/gang_progress.h"
 #include "gangway/worker/service/launch/gang_verdict.h"
+#include "gangway/worker/service/launch/gang_watch.h"
 #include "gangway/worker/service/launch/late_results.h"
 #include "gangway/worker/service/launch/local_position.h"
-#include "gangway/worker/service/launch/node_task.h"
 #include "gangway/worker/service/launch/running_gangs.h"
 #include "gangway/worker/service/launch/runtime_members.h"
 

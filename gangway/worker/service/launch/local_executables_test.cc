@@ -11,11 +11,12 @@
 
 #include "gangway/base/answer.h"
 #include "gangway/base/clock.h"
+#include "gangway/base/executor.h"
 #include "gangway/collective/execution/arena.h"
 #include "gangway/device/sim/sim_backend.h"
 #include "gangway/wire/failure.h"
+#include "gangway/worker/service/collective/arena_directory.h"
 #include "gangway/worker/service/lowered_permute_test_util.h"
-#include "gangway/worker/service/shared_by_workers.h"
 
 namespace gangway::worker {
 namespace {
@@ -34,7 +35,7 @@ class LocalExecutablesTest : public testing::Test {
  protected:
   explicit LocalExecutablesTest(device::SimOptions sim = {.device_count = 1})
       : backend_(device::OpenSim(std::move(sim))) {
-    shared_.arenas.Add(kPeer, *collective::Arena::Anonymous(1));
+    arenas_.Add(kPeer, *collective::Arena::Anonymous(1));
   }
   ~LocalExecutablesTest() override { executables_.Stop(); }
 
@@ -91,12 +92,13 @@ class LocalExecutablesTest : public testing::Test {
     return parts.peers->Wait(Clock::now() + kPatience, Wanted).status();
   }
 
-  SharedByWorkers shared_{.devices = DevicePool(1)};
+  EventLoop loop_{"worker"};
+  ArenaDirectory arenas_;
   const std::unique_ptr<device::SimBackend> backend_;
   CollectivePeers peers_{
       {.identity = {.name = "worker0", .incarnation = Incarnation(kSelf), .device_count = 1},
-       .loop = shared_.loop.get(),
-       .shared = &shared_}};
+       .loop = &loop_,
+       .arenas = &arenas_}};
   const Held<ExecutableSlot> held_ = Held<ExecutableSlot>::New();
   std::unique_ptr<Answer<ExecutableLoaded>> loaded_;
   LocalExecutables executables_{

@@ -4,6 +4,8 @@
 #include <optional>
 #include <utility>
 
+#include "gangway/worker/service/memory/staging_memory.h"
+
 namespace gangway::worker {
 
 void MoveToHeap(const TaskEnvironment& environment, const std::shared_ptr<store::Slot>& slot,

@@ -10,7 +10,7 @@
 #include <span>
 
 #include "gangway/store/slot.h"
-#include "gangway/worker/service/launch/node_task.h"
+#include "gangway/worker/service/device/node_task.h"
 
 namespace gangway::worker {
 

@@ -10,6 +10,7 @@
 #include "gangway/base/executor.h"
 #include "gangway/device/element_type.h"
 #include "gangway/device/sim/sim_backend.h"
+#include "gangway/worker/service/memory/staging_memory.h"
 
 namespace gangway::worker {
 namespace {

@@ -14,7 +14,7 @@
 #include "gangway/store/slot.h"
 #include "gangway/worker/core/actions.h"
 #include "gangway/worker/core/identity.h"
-#include "gangway/worker/service/launch/node_task.h"
+#include "gangway/worker/service/device/node_task.h"
 #include "gangway/worker/service/memory/held_shards.h"
 
 namespace gangway::worker {

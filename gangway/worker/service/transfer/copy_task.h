@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "gangway/worker/service/launch/node_task.h"
+#include "gangway/worker/service/device/node_task.h"
 #include "gangway/worker/service/transfer/transfer_plane.h"
 
 namespace gangway::worker {

@@ -11,7 +11,7 @@
 #include <memory>
 #include <vector>
 
-#include "gangway/worker/service/launch/node_task.h"
+#include "gangway/worker/service/device/node_task.h"
 #include "gangway/worker/service/transfer/fetched_shard.h"
 
 namespace gangway::worker {

@@ -12,7 +12,7 @@
 #include "gangway/device/element_type.h"
 #include "gangway/transport/bulk/messages.h"
 #include "gangway/wire/failure.h"
-#include "gangway/worker/service/launch/node_task.h"
+#include "gangway/worker/service/device/node_task.h"
 
 namespace gangway::worker {
 namespace {

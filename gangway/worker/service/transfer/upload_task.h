@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "gangway/worker/service/launch/node_task.h"
+#include "gangway/worker/service/device/node_task.h"
 #include "gangway/worker/service/memory/held_shards.h"
 #include "gangway/worker/service/transfer/transfer_plane.h"
 

@@ -1,6 +1,6 @@
 // For tests of what takes part in a node's work: a task without work of its own, on devices that the environment names.
-#ifndef GANGWAY_WORKER_SERVICE_LAUNCH_NODE_TASK_TEST_UTIL_H_
-#define GANGWAY_WORKER_SERVICE_LAUNCH_NODE_TASK_TEST_UTIL_H_
+#ifndef GANGWAY_WORKER_SERVICE_DEVICE_NODE_TASK_TEST_UTIL_H_
+#define GANGWAY_WORKER_SERVICE_DEVICE_NODE_TASK_TEST_UTIL_H_
 
 #include <cstddef>
 #include <memory>
@@ -10,7 +10,7 @@
 
 #include "gangway/device/device.h"
 #include "gangway/device/element_type.h"
-#include "gangway/worker/service/launch/node_task.h"
+#include "gangway/worker/service/device/node_task.h"
 
 namespace gangway::worker {
 
@@ -32,4 +32,4 @@ inline std::shared_ptr<device::Buffer> FloatsOn(device::Backend& backend, int de
 
 }  // namespace gangway::worker
 
-#endif  // GANGWAY_WORKER_SERVICE_LAUNCH_NODE_TASK_TEST_UTIL_H_
+#endif  // GANGWAY_WORKER_SERVICE_DEVICE_NODE_TASK_TEST_UTIL_H_

@@ -2,8 +2,8 @@
 // loop when the node arrives (DF-2); Enqueue posts the parts to the device threads, unless RunHere
 // has done the work; the last part to end reports NodeEnded. Closures share ownership of their task,
 // so it may be destroyed on any thread.
-#ifndef GANGWAY_WORKER_SERVICE_LAUNCH_NODE_TASK_H_
-#define GANGWAY_WORKER_SERVICE_LAUNCH_NODE_TASK_H_
+#ifndef GANGWAY_WORKER_SERVICE_DEVICE_NODE_TASK_H_
+#define GANGWAY_WORKER_SERVICE_DEVICE_NODE_TASK_H_
 
 #include <chrono>
 #include <cstdint>
@@ -27,12 +27,14 @@
 #include "gangway/worker/service/device/in_flight.h"
 #include "gangway/worker/service/device/short_launches.h"
 #include "gangway/worker/service/device/spare_threads.h"
-#include "gangway/worker/service/launch/gang_watch.h"
-#include "gangway/worker/service/launch/host_calls.h"
-#include "gangway/worker/service/launch/running_gangs.h"
-#include "gangway/worker/service/memory/staging_memory.h"
 
 namespace gangway::worker {
+
+// Of the folders above this one, for the tasks that use them.
+class GangWatch;
+class HostCalls;
+class RunningGangs;
+class StagingMemory;
 
 // What tasks need from the worker; constant during their life.
 struct TaskEnvironment {
@@ -166,4 +168,4 @@ class NodeTask : public std::enable_shared_from_this<NodeTask> {
 
 }  // namespace gangway::worker
 
-#endif  // GANGWAY_WORKER_SERVICE_LAUNCH_NODE_TASK_H_
+#endif  // GANGWAY_WORKER_SERVICE_DEVICE_NODE_TASK_H_

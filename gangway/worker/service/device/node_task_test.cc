@@ -1,5 +1,5 @@
 // Tests of node_task.h, without a worker around it.
-#include "gangway/worker/service/launch/node_task.h"
+#include "gangway/worker/service/device/node_task.h"
 
 #include <gtest/gtest.h>
 

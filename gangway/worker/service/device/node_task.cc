@@ -1,5 +1,5 @@
 // Implementation of node_task.h.
-#include "gangway/worker/service/launch/node_task.h"
+#include "gangway/worker/service/device/node_task.h"
 
 #include <utility>
 
