@@ -12,7 +12,7 @@
 
 #include "absl/status/statusor.h"
 
-#include "gangway/compiler/check/custom_call.h"
+#include "gangway/compiler/check_calls/custom_call.h"
 
 namespace gangway::compiler {
 

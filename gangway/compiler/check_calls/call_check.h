@@ -15,9 +15,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#include "gangway/compiler/check/custom_call.h"
 #include "gangway/compiler/check_calls/attributes.h"
 #include "gangway/compiler/check_calls/check_calls.h"
+#include "gangway/compiler/check_calls/custom_call.h"
 #include "gangway/compiler/check_calls/sharding_text.h"
 #include "gangway/xla/hlo.pb.h"
 

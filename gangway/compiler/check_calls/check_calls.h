@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "gangway/compiler/check/custom_call.h"
+#include "gangway/compiler/check_calls/custom_call.h"
 #include "gangway/xla/hlo_program.pb.h"
 
 namespace gangway::compiler {

@@ -1,8 +1,8 @@
 // What the rule of a custom-call target sees of a call. The program's structure and the fields that all instructions
 // have are checked before; the rule judges what belongs to the target: operands, result, attributes, called
 // computations, aliasing, layouts. Pointers are valid during the call of the rule only.
-#ifndef GANGWAY_COMPILER_CHECK_CUSTOM_CALL_H_
-#define GANGWAY_COMPILER_CHECK_CUSTOM_CALL_H_
+#ifndef GANGWAY_COMPILER_CHECK_CALLS_CUSTOM_CALL_H_
+#define GANGWAY_COMPILER_CHECK_CALLS_CUSTOM_CALL_H_
 
 #include <cstdint>
 #include <functional>
@@ -37,4 +37,4 @@ using CustomCallRules = std::function<CustomCallRule(const xla::hlo::Module&)>;
 
 }  // namespace gangway::compiler
 
-#endif  // GANGWAY_COMPILER_CHECK_CUSTOM_CALL_H_
+#endif  // GANGWAY_COMPILER_CHECK_CALLS_CUSTOM_CALL_H_
