@@ -7,9 +7,9 @@
 
 namespace gangway::scheduler {
 
-bool Claims::HasOneOf(const std::vector<IslandDevice>& devices) const {
+bool KeptDevices::HasOneOf(const std::vector<IslandDevice>& devices) const {
   return std::ranges::any_of(devices,
-                             [this](IslandDevice device) { return claimed_[device.number()]; });
+                             [this](IslandDevice device) { return kept_[device.number()]; });
 }
 
 Admission::Admission(const Fleet& fleet, Books& books, uint32_t window)
@@ -63,13 +63,13 @@ void Admission::ResumeFitting() {
     ready_.Insert(ordinal, layout->number);
 }
 
-void Admission::Claim(const NodeState& node, Claims& claims) const {
-  for (IslandDevice device : node.devices()) claims.Add(device);
+void Admission::Keep(const NodeState& node, KeptDevices& kept) const {
+  for (IslandDevice device : node.devices()) kept.Add(device);
   if (!RunsAlone(node)) return;
   for (uint32_t worker : node.workers) {
     const uint32_t first = fleet_.FirstDeviceOf(worker).number();
     for (uint32_t i = 0; i < fleet_.DevicesOf(worker).size(); ++i)
-      claims.Add(IslandDevice(first + i));
+      kept.Add(IslandDevice(first + i));
   }
 }
 

@@ -1,10 +1,10 @@
 // Which ready node is taken next, and whether it may have memory (GS-2), window slots and its workers. A policy that
 // shares devices among sessions has its seat here.
 //
-// Ready nodes are taken in ordinal order. One that lacks slots claims its devices, so that no later node overtakes it
-// there. One that lacks memory stands aside (memory_queue.h). Gangs on their turn go before all others. Such a gang may
-// already hold memory and slots on another island, so it waits only for released gangs and for lower turns. It never
-// waits for a local gang, which may itself wait for such a holder.
+// Ready nodes are taken in ordinal order. The devices of one that lacks slots are kept for it, so that no later node
+// overtakes it there. One that lacks memory stands aside (memory_queue.h). Gangs on their turn go before all others.
+// Such a gang may already hold memory and slots on another island, so it waits only for released gangs and for lower
+// turns. It never waits for a local gang, which may itself wait for such a holder.
 //
 // It knows nothing of storages and of other nodes: whoever releases a node calls Take() before, and gives back what it
 // took. Not thread-safe.
@@ -27,18 +27,18 @@
 namespace gangway::scheduler {
 
 // Devices that are kept for nodes which wait, while ready nodes are looked at.
-class Claims {
+class KeptDevices {
  public:
-  explicit Claims(size_t device_count) : claimed_(device_count) {}
+  explicit KeptDevices(size_t device_count) : kept_(device_count) {}
   void Add(IslandDevice device) {
-    count_ += claimed_[device.number()] ? 0 : 1;
-    claimed_[device.number()] = true;
+    count_ += kept_[device.number()] ? 0 : 1;
+    kept_[device.number()] = true;
   }
   bool HasOneOf(const std::vector<IslandDevice>& devices) const;
-  bool has_all() const { return count_ == claimed_.size(); }
+  bool has_all() const { return count_ == kept_.size(); }
 
  private:
-  std::vector<bool> claimed_;
+  std::vector<bool> kept_;
   size_t count_ = 0;
 };
 
@@ -71,8 +71,8 @@ class Admission {
   void ResumeFitting();
   // Whether one that stood aside may fit, and was not looked at.
   bool may_resume() const { return books_.freed() && !memory_queue_.empty(); }
-  // Keeps the node's devices for it. One that runs alone needs all devices of its workers.
-  void Claim(const NodeState& node, Claims& claims) const;
+  // Keeps the node's devices for it: of one that runs alone, all devices of its workers.
+  void Keep(const NodeState& node, KeptDevices& kept) const;
 
   // --- What it may have ---
 

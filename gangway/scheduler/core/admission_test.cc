@@ -68,10 +68,10 @@ TEST_F(AdmissionTest, SlotsComeBackWithTheWorkersPart) {
 
 TEST_F(AdmissionTest, ALaunchThatRunsAloneHasItsWorkersForItself) {
   const NodeState alone = Alone(1, {0}), other = Launch(2, {1}), elsewhere = Launch(3, {2});
-  Claims claims(4);
-  admission_.Claim(alone, claims);
-  EXPECT_TRUE(claims.HasOneOf(other.devices()));
-  EXPECT_FALSE(claims.HasOneOf(elsewhere.devices()));
+  KeptDevices kept(4);
+  admission_.Keep(alone, kept);
+  EXPECT_TRUE(kept.HasOneOf(other.devices()));
+  EXPECT_FALSE(kept.HasOneOf(elsewhere.devices()));
   admission_.Take(alone);
   EXPECT_FALSE(admission_.HasSlots(other));
   EXPECT_TRUE(admission_.HasSlots(elsewhere));

@@ -52,7 +52,7 @@ class Books {
     freed_ = true;
   }
 
-  // Whether what did not fit may fit now: bytes came back, or a node no longer claims them.
+  // Whether what did not fit may fit now: bytes came back, or a node that was not to be overtaken waits no longer.
   bool freed() const { return freed_; }
   void NoteFreed() { freed_ = true; }
   bool TakeFreed() { return std::exchange(freed_, false); }

@@ -76,8 +76,8 @@ class Executables {
   Outbox& outbox_;
   std::map<ExecutableId, Executable> executables_;
   std::vector<std::set<ExecutableId>> by_worker_;
-  // By the number of their layout: how many executables have members. Those of their workers that are up know one
-  // another.
+  // By the number of a layout: how many executables with members are on it. While there are any, the layout's workers
+  // that are up know one another.
   absl::flat_hash_map<uint64_t, size_t> introduced_;
   absl::flat_hash_map<ExecutableId, LoadFailure> load_failures_;
   std::set<ExecutableId> unloading_;

@@ -38,7 +38,7 @@ class Explainer {
   const View& view_;
   const IslandState& island_;
   std::vector<Ordinal> released_;  // by device: the oldest gang
-  std::vector<Ordinal> ready_;     // by device: the oldest one, which claims the device
+  std::vector<Ordinal> ready_;     // by device: the oldest one, for which the device is kept
   std::vector<Ordinal> in_turn_;   // by worker: the oldest one that its device runtime runs in turn
 };
 

@@ -73,9 +73,9 @@ void Fleet::Start(const wire::WorkerRegistration& registration, uint64_t process
   worker.before_latest = std::exchange(worker.latest, worker.incarnation);
   worker.registration = registration;
   worker.process_id = process_id;
-  worker.data.Clear();
+  worker.data_bytes.Clear();
   worker.stuck.clear();
-  worker.ends_for.reset();
+  worker.told_to_end_for.reset();
 }
 
 void Fleet::Stop(uint32_t worker) {
@@ -152,9 +152,9 @@ void Fleet::EndSession(SessionId session) {
   for (Worker& worker : workers_) worker.admitted.erase(session);
 }
 
-bool Fleet::EndFor(uint32_t worker, Ordinal gang) {
-  if (workers_[worker].ends_for) return false;
-  workers_[worker].ends_for = gang;
+bool Fleet::NoteToldToEnd(uint32_t worker, Ordinal gang) {
+  if (workers_[worker].told_to_end_for) return false;
+  workers_[worker].told_to_end_for = gang;
   return true;
 }
 

@@ -70,7 +70,8 @@ class Fleet {
   wire::Worker DescribeToWorkers(uint32_t worker) const;
   // Tells the controller that the worker is up, and which of its devices are stuck.
   wire::Report ReportUp(uint32_t worker) const;
-  // Whether bytes that a client sends to this process of a worker of this island have arrived there, or still may.
+  // Whether bytes that a client sent to a worker of this island have arrived at its process, or still may. The client
+  // names the incarnation that it knew; `next`: it knew that one to be down, and sends to the next.
   bool MayGetBytes(const wire::Destination& to) const;
 
   // --- What workers say of themselves, and what is said to each of their processes ---
@@ -79,15 +80,19 @@ class Fleet {
   const Stuck* FindStuck(IslandDevice device) const;  // null: it is not
   // Returns those that were stuck before.
   std::vector<Stuck> SetStuck(uint32_t worker, std::vector<Stuck> stuck);
-  const wire::DataBytes& DataOf(uint32_t worker) const { return workers_[worker].data; }
-  void SetData(uint32_t worker, const wire::DataBytes& data) { workers_[worker].data = data; }
+  const wire::DataBytes& DataBytesOf(uint32_t worker) const { return workers_[worker].data_bytes; }
+  void SetDataBytes(uint32_t worker, const wire::DataBytes& data) {
+    workers_[worker].data_bytes = data;
+  }
   // Sessions whose data streams each process of the worker takes.
   const std::set<SessionId>& AdmittedTo(uint32_t worker) const { return workers_[worker].admitted; }
   void Admit(SessionId session, uint32_t worker) { workers_[worker].admitted.insert(session); }
   void EndSession(SessionId session);
-  // The process is told to end because of this gang. False: it has been told already.
-  bool EndFor(uint32_t worker, Ordinal gang);
-  std::optional<Ordinal> EndsFor(uint32_t worker) const { return workers_[worker].ends_for; }
+  // Because of this gang. False: the process has been told already.
+  bool NoteToldToEnd(uint32_t worker, Ordinal gang);
+  std::optional<Ordinal> ToldToEndFor(uint32_t worker) const {
+    return workers_[worker].told_to_end_for;
+  }
   uint64_t ProcessOf(uint32_t worker) const { return workers_[worker].process_id; }
 
  private:
@@ -99,10 +104,10 @@ class Fleet {
     Incarnation before_latest;  // 0 = none
     wire::WorkerRegistration registration;
     uint64_t process_id = 0;
-    wire::DataBytes data;  // as last reported
+    wire::DataBytes data_bytes;  // as last reported
     std::vector<Stuck> stuck;
     std::set<SessionId> admitted;
-    std::optional<Ordinal> ends_for;
+    std::optional<Ordinal> told_to_end_for;
   };
   struct Device {
     uint32_t worker = 0;

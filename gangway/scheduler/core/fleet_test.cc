@@ -57,13 +57,13 @@ TEST(FleetTest, BytesMayArriveAtTheProcessThatTheyWereSentToOrAtItsSuccessor) {
 
 TEST(FleetTest, AProcessIsToldToEndOnce) {
   TwoWorkerFleet two;
-  EXPECT_TRUE(two.fleet.EndFor(0, Ordinal(3)));
-  EXPECT_FALSE(two.fleet.EndFor(0, Ordinal(4)));
-  EXPECT_EQ(two.fleet.EndsFor(0), Ordinal(3));
+  EXPECT_TRUE(two.fleet.NoteToldToEnd(0, Ordinal(3)));
+  EXPECT_FALSE(two.fleet.NoteToldToEnd(0, Ordinal(4)));
+  EXPECT_EQ(two.fleet.ToldToEndFor(0), Ordinal(3));
   two.fleet.Stop(0);
-  EXPECT_EQ(two.fleet.EndsFor(0), Ordinal(3));  // why it is gone
+  EXPECT_EQ(two.fleet.ToldToEndFor(0), Ordinal(3));  // why it is gone
   two.fleet.Start(Registration(0, 12), 0);
-  EXPECT_EQ(two.fleet.EndsFor(0), std::nullopt);
+  EXPECT_EQ(two.fleet.ToldToEndFor(0), std::nullopt);
 }
 
 }  // namespace

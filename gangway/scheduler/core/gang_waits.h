@@ -36,8 +36,10 @@ class GangWaits {
     IslandDevice awaited;
     std::string collective;
     uint32_t collective_number = 0;
-    uint32_t call = 0;               // earlier calls of that collective by the member
-    std::optional<wire::Deed> deed;  // of the awaited device; nothing: both workers share memory
+    uint32_t call = 0;  // earlier calls of that collective by the member
+    // What the awaited device is still to do in the collectives' memory (wire/deadlock.proto). Absent: both workers
+    // share that memory, so nothing between them is on its way.
+    std::optional<wire::Deed> deed;
   };
   // Each waits for the next one, the last for the first.
   using Ring = std::vector<Wait>;

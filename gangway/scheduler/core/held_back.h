@@ -1,5 +1,5 @@
-// Nodes that are held back from their workers, since a worker is down, or full and they are puts, or since they read
-// results of a node that is held back, or consume what such a node reads. Pure data; not thread-safe.
+// Nodes that are held back from their workers: one of these is down or, for a put, full; or the node reads results of a
+// node that is held back, or consumes what such a node reads. Pure data; not thread-safe.
 #ifndef GANGWAY_SCHEDULER_CORE_HELD_BACK_H_
 #define GANGWAY_SCHEDULER_CORE_HELD_BACK_H_
 
@@ -28,7 +28,7 @@ class HeldBack {
   // A node has failed, a worker was lost, or one is full no longer: those that are left are to be looked at.
   void LookAgain() { look_ |= !nodes_.empty(); }
   bool must_look() const { return look_; }
-  void NoteLook() { look_ = false; }
+  void NoteLooked() { look_ = false; }
 
  private:
   std::set<Ordinal> nodes_;

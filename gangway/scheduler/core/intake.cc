@@ -148,7 +148,7 @@ void Island::OnProbe(uint64_t probe) {
   usage->set_nodes(state_.nodes.size());
   usage->set_storages(state_.storages.size());
   for (uint32_t worker = 0; worker < fleet.worker_count(); ++worker)
-    *usage->add_workers() = fleet.DataOf(worker);
+    *usage->add_workers() = fleet.DataBytesOf(worker);
   usage->mutable_worker_nodes()->Resize(static_cast<int>(fleet.worker_count()), 0);
   for (const auto& [ordinal, node] : state_.nodes.all()) {
     for (uint32_t worker : node.open_workers)

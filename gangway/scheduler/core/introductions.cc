@@ -64,7 +64,7 @@ void Introductions::IntroduceFar(const wire::Worker& other, const std::vector<ui
 
 void Introductions::NoteDown(uint32_t worker) {
   known_[worker].Clear();
-  for (auto& [place, far] : far_) far.told.Remove(worker);
+  for (auto& [island_and_index, far] : far_) far.told.Remove(worker);
   std::vector<uint32_t> receivers;
   for (uint32_t other = 0; other < known_.size(); ++other) {
     if (!known_[other].Has(worker)) continue;

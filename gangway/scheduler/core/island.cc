@@ -21,7 +21,7 @@ void Island::Step(Event event, Time now, Actions& actions) {
   only_parts_ended_ &=
       !state_.admission.TakeWoken() && !state_.books.freed() && !state_.held_back.must_look();
   const std::optional<Time> deadline = next_deadline();
-  if (!only_parts_ended_ || (deadline && now >= *deadline)) OnTime(now);
+  if (!only_parts_ended_ || (deadline && now >= *deadline)) FinishStep(now);
   state_.outbox.TakeInto(actions);
 }
 
@@ -42,7 +42,8 @@ void Island::Dispatch(Event& event, Time now) {
   }
 }
 
-void Island::OnTime(Time now) {
+// What follows from the step's event, and from the time that has passed.
+void Island::FinishStep(Time now) {
   OnWorkerDeadlines(now);
   if (state_.orphans.IsDue(now)) OnOrphans(now);
   OnMemoryDeadlines(now);
@@ -59,7 +60,7 @@ void Island::OnTime(Time now) {
   MendBooks();  // before memory is given out
   lifecycle_.Schedule(now);
   MendBooks();
-  lifecycle_.ReportExchanges();
+  lifecycle_.ReportTwoWayCopies();
 }
 
 std::optional<Time> Island::next_deadline() const {
@@ -153,7 +154,7 @@ void Island::OnUploadDeadlines(Time now) {
 void Island::OnOrphans(Time now) {
   for (const Orphans::Overdue& orphan : state_.orphans.Look(FirstLaunches(state_), now)) {
     const uint32_t worker = state_.fleet.WorkerOf(orphan.device);
-    if (!state_.fleet.EndFor(worker, orphan.launch->ordinal)) continue;
+    if (!state_.fleet.NoteToldToEnd(worker, orphan.launch->ordinal)) continue;
     // Its own message comes back as the reason of its loss.
     wire::Failure why = wire::MakeFailure(
         absl::StatusCode::kUnavailable,

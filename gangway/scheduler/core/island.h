@@ -4,8 +4,9 @@
 // Nodes arrive in ordinal order and go to their workers at once, for host-side work (DF-2). A node
 // becomes ready when every producer of its inputs is released or has ended (an upload must have
 // ended, GS-4) and every earlier reader of its donated inputs is released. Ready nodes are taken in
-// ordinal order. A node that lacks memory (GS-2) or window slots claims its devices, so that no
-// later node overtakes it there; later nodes may overtake a node that still waits for producers.
+// ordinal order. The devices of a node that lacks window slots are kept for it, so that no later node
+// overtakes it there. One that lacks memory (GS-2) stands aside, and is overtaken a limited number of
+// times. Any later node may overtake one that still waits for producers.
 // The order of the Release messages is the island's order, the same for all workers (GS-1).
 //
 // A gang that spans islands waits for its turn once its part here could be released. On its turn,
@@ -16,8 +17,8 @@
 // results keep. Input is trusted to be well-formed wire messages but not to be consistent: unknown
 // ids fail nodes, never the process.
 //
-// The island itself keeps next to nothing: it hands each event to those who keep what it concerns. Dependencies run one
-// way, from the left to the right, and nothing points back:
+// The island itself keeps next to nothing: it hands each event to the class that keeps what the event concerns.
+// Dependencies run one way, from the left to the right, and nothing points back:
 //
 //   Island -> Lifecycle -> IslandState (Admission, Storages, Executables, Members ... -> Outbox, Books -> Fleet)
 //   Island -> Explain, Late, launches: functions over a const IslandState (View)
@@ -64,7 +65,7 @@ class Island {
 
   // island.cc: events, and what time brings.
   void Dispatch(Event& event, Time now);
-  void OnTime(Time now);
+  void FinishStep(Time now);
   void OnWorkerDeadlines(Time now);
   void OnMemoryDeadlines(Time now);
   void OnUploadDeadlines(Time now);
@@ -99,12 +100,13 @@ class Island {
   void OnWorkerBeat(const WorkerBeat& event, Time now);
   void NoticeStuck(uint32_t worker, const Fleet::Stuck& stuck);
   void OnMembers(const WorkerBeat& event, Time now);
-  void OnHeld(const WorkerBeat& event, Time now);
+  void OnCallbackHolds(const WorkerBeat& event, Time now);
   void EndHold(const NodeState& holder, IslandDevice device, Time now);
 
   IslandState state_;
   Lifecycle lifecycle_;
-  // In this step so far: all that came is that workers ended nodes of others too.
+  // Whether all that this step has brought so far is that workers ended their parts of nodes which other workers still
+  // run. Such a step frees nothing that another node waits for.
   bool only_parts_ended_ = false;
 };
 

@@ -55,20 +55,22 @@ class Lateness {
   const NodeState& gang_;
 };
 
-// The member that has waited longest for one that does not wait itself: the others wait for its collective, too, or for
-// a later one. Null: no member waits for long.
+// The member that has waited longest for one which does not wait itself: the others wait for its collective, too, or
+// for a later one. Null: no member waits for long.
 const Member* Lateness::FirstWaiting() const {
   const Member* first = nullptr;
-  bool leads = false;
+  bool first_awaits_active = false;
   for (IslandDevice device : gang_.devices()) {
     const Member* member = Find(device);
     if (!WaitsInCollective(member) || view_.now - member->since < kWaits) continue;
-    const bool is_end =
+    const bool awaits_active =
         !member->awaited || StageOf(*member->awaited) != GangMember::STAGE_COLLECTIVE;
-    if (first != nullptr && (leads > is_end || (leads == is_end && first->since <= member->since)))
+    if (first != nullptr &&
+        (first_awaits_active > awaits_active ||
+         (first_awaits_active == awaits_active && first->since <= member->since)))
       continue;
     first = member;
-    leads = is_end;
+    first_awaits_active = awaits_active;
   }
   return first;
 }

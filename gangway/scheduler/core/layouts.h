@@ -2,7 +2,7 @@
 // equal lists have one Layout, which arrays, executables and nodes share, and whose number names the list in queues.
 //
 // A layout lives as long as its last user, so no cache grows without one. A new list costs time in proportion to its
-// length (and a sort), a known one a hash of it. Layouts must outlive all layouts. Not thread-safe.
+// length (and a sort), a known one a hash of it. The cache must outlive every Layout that it has made. Not thread-safe.
 #ifndef GANGWAY_SCHEDULER_CORE_LAYOUTS_H_
 #define GANGWAY_SCHEDULER_CORE_LAYOUTS_H_
 

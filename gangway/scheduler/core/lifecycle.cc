@@ -33,7 +33,7 @@ void Lifecycle::Add(Description description, wire::Node message) {
     SendNode(kept, std::move(message));
   }
   if (kept.blockers == 0) MakeReady(kept);
-  NoteExchange(kept);
+  NoteTwoWayCopy(kept);
 }
 
 // Counts the node's blockers. Every storage that it reads or writes gets one use, which End() returns.
@@ -83,23 +83,23 @@ void Lifecycle::Unblock(Ordinal ordinal) {
   NodeState* node = island_.nodes.Unblock(ordinal);
   if (node == nullptr) return;
   if (node->blockers == 0) MakeReady(*node);
-  NoteExchange(*node);
+  NoteTwoWayCopy(*node);
 }
 
-void Lifecycle::NoteExchange(const NodeState& node) {
+void Lifecycle::NoteTwoWayCopy(const NodeState& node) {
   const CopyPart* copy = node.copy();
   if (copy != nullptr && copy->from_other_island && copy->to_other_island && node.blockers == 1)
-    exchanges_.push_back(node.ordinal);
+    two_way_copies_.push_back(node.ordinal);
 }
 
-void Lifecycle::ReportExchanges() {
-  for (Ordinal ordinal : exchanges_) {
+void Lifecycle::ReportTwoWayCopies() {
+  for (Ordinal ordinal : two_way_copies_) {
     NodeState* node = island_.nodes.Find(ordinal);
     if (node == nullptr || !node->copy()->to_other_island) continue;
     node->copy()->to_other_island = false;
     island_.outbox.ReportReleased(ordinal);
   }
-  exchanges_.clear();
+  two_way_copies_.clear();
 }
 
 // --- Held back ---
@@ -161,7 +161,7 @@ void Lifecycle::ResumeHeldBack(Time now) {
     SendNode(node, std::move(node.message));
     Unblock(ordinal);
   }
-  island_.held_back.NoteLook();
+  island_.held_back.NoteLooked();
 }
 
 // --- Why a node cannot run ---

@@ -35,7 +35,7 @@ class Lifecycle {
   void ResumeHeldBack(Time now);
   // A copy whose shards cross between islands in both directions: each side reports Released as soon as its own sources
   // are released (GS-4 requires no more). Otherwise each side would wait forever for the other's release.
-  void ReportExchanges();
+  void ReportTwoWayCopies();
 
   // release.cc: admission (GS-2) and release (GS-4).
   // Releases what is ready and may go.
@@ -63,6 +63,7 @@ class Lifecycle {
   void LoseWorker(uint32_t worker, const wire::Failure& lost);
 
  private:
+  // kReleased: also one that spans islands and was offered to the sequencer, or admitted.
   enum class Outcome { kReleased, kNoMemory, kNoSlots, kFailed };
 
   wire::FailureRef Link(NodeState& node);
@@ -71,13 +72,13 @@ class Lifecycle {
   void NoteWorkerWait(const NodeState& node, Time now);
   void SendNode(const NodeState& node, wire::Node message);
   void MakeReady(NodeState& node);
-  void NoteExchange(const NodeState& node);
+  void NoteTwoWayCopy(const NodeState& node);
   wire::FailureRef InputFailure(const NodeState& node) const;
   wire::FailureRef LostShard(const wire::Node& message) const;
   wire::FailureRef LostBytes(const wire::Node& message) const;
 
   void ScheduleHeavy(Time now);
-  void ScheduleTurns(Time now, Claims& claims);
+  void ScheduleTurns(Time now, KeptDevices& kept);
   Outcome TryRelease(NodeState& node, Time now);
   void Take(NodeState& node);
   void Offer(NodeState& node);
@@ -91,7 +92,7 @@ class Lifecycle {
 
   IslandState& island_;
   OrderPosition latest_release_;
-  std::vector<Ordinal> exchanges_;  // two-way copies that wait only for the other island
+  std::vector<Ordinal> two_way_copies_;  // those that wait only for the other island
 };
 
 }  // namespace gangway::scheduler

@@ -48,14 +48,14 @@ class MemoryQueue {
   bool MayTake(Ordinal ordinal, const Devices& devices) const {
     return std::none_of(lists_.begin(), lists_.end(), [&](const auto& list) {
       return list.second.overtaken >= kOvertakenMax && Oldest(list.second) < ordinal &&
-             Share(list.second.layout->sorted, devices);
+             Overlap(list.second.layout->sorted, devices);
     });
   }
 
   // The node took memory there.
   void NoteTaken(Ordinal ordinal, const Devices& devices) {
     for (auto& [number, list] : lists_) {
-      if (Oldest(list) < ordinal && Share(list.layout->sorted, devices)) ++list.overtaken;
+      if (Oldest(list) < ordinal && Overlap(list.layout->sorted, devices)) ++list.overtaken;
     }
   }
 
@@ -87,17 +87,17 @@ class MemoryQueue {
   }
 
  private:
-  static constexpr int kPassedMax = 64;  // of those that do not fit
+  static constexpr int kPassedMax = 64;  // nodes that do not fit, before the smallest are tried
   struct List {
     LayoutRef layout;
-    std::map<Ordinal, uint64_t> by_age;              // bytes
+    std::map<Ordinal, uint64_t> by_age;              // what each needs
     std::set<std::pair<uint64_t, Ordinal>> by_size;  // the same
-    int overtaken = 0;                               // the oldest
+    int overtaken = 0;                               // how often the oldest was
   };
 
   static Ordinal Oldest(const List& list) { return list.by_age.begin()->first; }
   // Both are sorted.
-  static bool Share(const Devices& a, const Devices& b) {
+  static bool Overlap(const Devices& a, const Devices& b) {
     for (auto left = a.begin(), right = b.begin(); left != a.end() && right != b.end();) {
       if (*left == *right) return true;
       ++(*left < *right ? left : right);
@@ -105,7 +105,7 @@ class MemoryQueue {
     return false;
   }
 
-  std::map<uint64_t, List> lists_;  // by number; none is empty
+  std::map<uint64_t, List> lists_;  // by the layout's number; none is empty
 };
 
 }  // namespace gangway::scheduler

@@ -62,7 +62,7 @@ enum class NodeStage {
   kUnsent,  // held back from its workers: one is down or, for a put, full; or a producer or an earlier reader is unsent
   kBlocked,  // its workers have it; it waits for its producers, and for readers of what it consumes
   kReady,    // waits for memory and slots
-  kOffered,  // could be released here, and waits for its turn, which claims nothing
+  kOffered,  // could be released here, and waits for its turn; no device is kept for it
   kOnTurn,   // may take memory and slots before all others
   kAdmitted,  // holds both, and waits for its parts on the other islands
   kReleased,  // holds both, and runs

@@ -88,7 +88,7 @@ TEST(HeldBackTest, ALossIsOnlyLookedAtIfSomethingIsHeldBack) {
   held.Add(LaunchNode(3, {0}, two));
   held.LookAgain();
   EXPECT_TRUE(held.must_look());
-  held.NoteLook();
+  held.NoteLooked();
   EXPECT_FALSE(held.must_look());
 }
 

@@ -20,17 +20,17 @@ class PutRoom {
   bool IsFull(uint32_t worker) const { return workers_[worker].full; }
   // A put may exceed the limit: the last one before the worker is full.
   void Take(uint32_t worker, uint64_t cost) {
-    Worker& of = workers_[worker];
-    of.cost += cost;
-    of.full |= of.cost > cost_max_;
+    Worker& sent = workers_[worker];
+    sent.cost += cost;
+    sent.full |= sent.cost > cost_max_;
   }
   // True: the worker is full no longer.
   bool Return(uint32_t worker, uint64_t cost) {
-    Worker& of = workers_[worker];
-    GANGWAY_CHECK(of.cost >= cost, "a put returns room that it has not taken");
-    of.cost -= cost;
-    if (!of.full || of.cost > cost_max_ / 2) return false;
-    of.full = false;
+    Worker& sent = workers_[worker];
+    GANGWAY_CHECK(sent.cost >= cost, "a put returns room that it has not taken");
+    sent.cost -= cost;
+    if (!sent.full || sent.cost > cost_max_ / 2) return false;
+    sent.full = false;
     return true;
   }
 

@@ -17,34 +17,34 @@ void Lifecycle::Schedule(Time now) {
 }
 
 void Lifecycle::ScheduleHeavy(Time now) {
-  Claims claims(island_.fleet.device_count());
-  ScheduleTurns(now, claims);
+  KeptDevices kept(island_.fleet.device_count());
+  ScheduleTurns(now, kept);
   island_.admission.ResumeFitting();
   Ordinal next;  // not an iterator: releases make later nodes ready
-  while (!claims.has_all()) {
+  while (!kept.has_all()) {
     const std::optional<Ordinal> head = island_.admission.NextHead(next);
     if (!head) break;
     next = Ordinal(head->number() + 1);
     NodeState& node = island_.nodes.At(*head);
-    if (claims.HasOneOf(node.devices())) continue;
+    if (kept.HasOneOf(node.devices())) continue;
     const Outcome outcome = TryRelease(node, now);
     if (outcome == Outcome::kReleased || outcome == Outcome::kFailed) continue;
     if (outcome == Outcome::kNoMemory) {
       island_.admission.StandAside(node);
       continue;
     }
-    island_.admission.Claim(node, claims);
+    island_.admission.Keep(node, kept);
   }
 }
 
-void Lifecycle::ScheduleTurns(Time now, Claims& claims) {
+void Lifecycle::ScheduleTurns(Time now, KeptDevices& kept) {
   for (Ordinal ordinal : island_.admission.Turns()) {
     NodeState& node = island_.nodes.At(ordinal);
-    if (!claims.HasOneOf(node.devices())) {
+    if (!kept.HasOneOf(node.devices())) {
       const Outcome outcome = TryRelease(node, now);
       if (outcome == Outcome::kReleased || outcome == Outcome::kFailed) continue;
     }
-    island_.admission.Claim(node, claims);
+    island_.admission.Keep(node, kept);
   }
 }
 

@@ -22,7 +22,7 @@ void Island::OnReport(uint32_t worker, wire::Report& report, Time now) {
     case wire::Report::kStaging:
       return OnStaging(report.staging(), now);
     case wire::Report::kUsage:
-      return state_.fleet.SetData(worker, report.usage().data());
+      return state_.fleet.SetDataBytes(worker, report.usage().data());
     case wire::Report::kLeaving: {
       wire::Report leaving;
       leaving.mutable_leaving()->set_index(worker);

@@ -33,18 +33,18 @@ void Storages::Write(const NodeState& producer, StorageId id, LayoutRef layout,
   state.producer = producer.ordinal;
   state.session = producer.session;
   state.shard_bytes = shard_bytes;
-  Leave(id, state);
-  if (!layout->devices.empty()) Join(id, state, std::move(layout));
+  LeaveGroup(id, state);
+  if (!layout->devices.empty()) JoinGroup(id, state, std::move(layout));
 }
 
-void Storages::Join(StorageId id, State& state, LayoutRef layout) {
+void Storages::JoinGroup(StorageId id, State& state, LayoutRef layout) {
   auto [it, is_new] = groups_.try_emplace(layout->number);
   if (is_new) it->second.layout = std::move(layout);
   it->second.storages.insert(id);
   state.group = &it->second;
 }
 
-void Storages::Leave(StorageId id, State& state) {
+void Storages::LeaveGroup(StorageId id, State& state) {
   Group* group = std::exchange(state.group, nullptr);
   if (group == nullptr) return;
   group->storages.erase(id);
@@ -183,9 +183,9 @@ void Storages::EndUse(StorageId id, Ordinal node) {
   if (storage == nullptr) return;
   if (storage->uses > 0) --storage->uses;
   std::vector<ShardRange> unused;
-  std::erase_if(storage->leaving, [&](Leaving& leaving) {
-    if (leaving.last < node || --leaving.uses_left != 0) return false;
-    unused.insert(unused.end(), leaving.shards.begin(), leaving.shards.end());
+  std::erase_if(storage->pending_frees, [&](PendingFree& free) {
+    if (free.last < node || --free.uses_left != 0) return false;
+    unused.insert(unused.end(), free.shards.begin(), free.shards.end());
     return true;
   });
   for (const ShardRange& shards : unused) ReclaimShards(shards);
@@ -209,10 +209,11 @@ void Storages::FreeShards(const ShardRange& shards, Ordinal latest) {
   State* storage = Find(shards.storage);
   if (storage == nullptr) return;
   if (storage->uses == 0) return ReclaimShards(shards);
-  auto& leaving = storage->leaving;
-  if (leaving.empty() || leaving.back().last != latest || leaving.back().uses_left != storage->uses)
-    leaving.push_back({latest, storage->uses, {}});
-  leaving.back().shards.push_back(shards);
+  auto& pending_frees = storage->pending_frees;
+  if (pending_frees.empty() || pending_frees.back().last != latest ||
+      pending_frees.back().uses_left != storage->uses)
+    pending_frees.push_back({latest, storage->uses, {}});
+  pending_frees.back().shards.push_back(shards);
 }
 
 void Storages::Lose(uint32_t worker, wire::FailureRef failure, const std::set<Ordinal>& held_back) {
@@ -274,7 +275,7 @@ void Storages::Reclaim(StorageId id) {
   const bool reclaimed = std::exchange(storage.reclaimed, true);
   const LayoutRef layout = storage.group == nullptr ? nullptr : storage.group->layout;
   if (storage.freed) {
-    Leave(id, storage);
+    LeaveGroup(id, storage);
     storages_.erase(it);
   }
   if (reclaimed || layout == nullptr) return;

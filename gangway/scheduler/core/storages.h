@@ -48,13 +48,14 @@ class Storages {
 
   // The node makes these shards. A storage that is known already gets another producer.
   void Write(const NodeState& producer, StorageId id, LayoutRef layout, uint64_t shard_bytes);
-  // The node uses what it writes until it ends.
+  // A node uses what it writes until it ends: Settle() ends this use.
   void Use(StorageId id) { ++storages_[id].uses; }
-  // Likewise what it reads. nullopt: the storage is not known.
+  // A node uses what it reads until it ends: EndUse() ends this use. nullopt: the storage is not known.
   std::optional<Reading> Read(StorageId id, Ordinal reader, bool consumes);
-  // A worker never donates a buffer that it has copied, nor one that the copy to the same device shares.
+  // From now on, donating these sources saves no memory (IsShared): a worker never donates a buffer that it has copied.
+  // The same holds for results of which a shard stays on its device, since it shares its source's buffer.
   void NoteCopied(const std::vector<StorageId>& sources, const wire::Copy& copy);
-  // Nor one that a fetch may hold: one that waits for host memory reads it later.
+  // The same holds while a fetch may hold the buffers: a fetch that waits for host memory reads them later.
   void BeginFetch(const std::vector<StorageId>& sources);
   void EndFetch(const std::vector<StorageId>& sources);
 
@@ -94,7 +95,7 @@ class Storages {
   // Its shards, and no others, are gone. A storage whose producer has not ended fails as a whole, as its producer does;
   // one whose producer is held back has not come to the worker yet.
   void Lose(uint32_t worker, wire::FailureRef failure, const std::set<Ordinal>& held_back);
-  // Of nodes that come before what the loss ends is known.
+  // Keeps why a worker was lost: inputs that are not known from now on may have been lost with it.
   void NoteLoss(wire::FailureRef failure) { last_loss_ = std::move(failure); }
 
  private:
@@ -102,13 +103,14 @@ class Storages {
     LayoutRef layout;
     absl::flat_hash_set<StorageId> storages;  // never empty
   };
-  // Nodes that consume shards of it and wait for earlier readers.
+  // A node that consumes shards of the storage, and waits until earlier nodes that read it are released.
   struct Consumer {
     Ordinal node;
-    uint32_t readers_left = 0;
+    uint32_t readers_left = 0;  // of the earlier ones
   };
-  // Shards without a handle that wait for the nodes up to `last` which use the storage. Later ones do not use them.
-  struct Leaving {
+  // Shards without a handle, which are freed once the nodes up to `last` that use the storage have ended. Later nodes
+  // do not use these shards.
+  struct PendingFree {
     Ordinal last;
     uint32_t uses_left = 0;
     std::vector<ShardRange> shards;
@@ -122,7 +124,7 @@ class Storages {
     uint32_t uses = 0;                // nodes that read or write it and have not ended (OB-1)
     uint32_t unreleased_readers = 0;  // nodes, also those that consume shards of it
     std::vector<Consumer> consumers;
-    std::vector<Leaving> leaving;
+    std::vector<PendingFree> pending_frees;
     bool shared = false;
     uint32_t fetches = 0;                       // that have not ended
     bool freed = false;                         // no handle is left
@@ -135,8 +137,8 @@ class Storages {
 
   const State* Find(StorageId id) const;
   State* Find(StorageId id);
-  void Join(StorageId id, State& state, LayoutRef layout);
-  void Leave(StorageId id, State& state);
+  void JoinGroup(StorageId id, State& state, LayoutRef layout);
+  void LeaveGroup(StorageId id, State& state);
   void FreeShards(const ShardRange& shards, Ordinal latest);
   // `which` tells, by index in the layout's devices, of which shards the books count nothing from now on.
   template <typename Which>

@@ -67,7 +67,8 @@ void Island::OnWorkerDown(const WorkerDown& event) {
   for (DeviceId id : state_.fleet.DevicesOf(event.worker))
     state->mutable_worker()->add_devices(id.number());
   for (const NodeState* launch : launches) state->add_gangs(launch->ordinal.number());
-  if (const auto gang = state_.fleet.EndsFor(event.worker)) state->set_ended_for(gang->number());
+  if (const auto gang = state_.fleet.ToldToEndFor(event.worker))
+    state->set_ended_for(gang->number());
   state_.outbox.Report(std::move(report));  // before the node ends that it causes
   lifecycle_.LoseWorker(event.worker, lost);
   state_.introductions.NoteDown(event.worker);  // after the others know why their gangs have failed
@@ -102,7 +103,7 @@ void Island::OnWorkerBeat(const WorkerBeat& event, Time now) {
   }
   if (changed || !over.empty()) state_.outbox.Report(state_.fleet.ReportUp(event.worker));
   OnMembers(event, now);
-  OnHeld(event, now);
+  OnCallbackHolds(event, now);
 }
 
 void Island::NoticeStuck(uint32_t worker, const Fleet::Stuck& stuck) {
@@ -143,7 +144,7 @@ void Island::OnMembers(const WorkerBeat& event, Time now) {
 }
 
 // A session's host callbacks may hold a device that others wait for only for a limited time.
-void Island::OnHeld(const WorkerBeat& event, Time now) {
+void Island::OnCallbackHolds(const WorkerBeat& event, Time now) {
   for (const wire::HeldDevice& held : event.beat.held()) {
     const auto device = state_.fleet.DeviceOf(event.worker, held.device());
     const NodeState* node = state_.nodes.Find(Ordinal(held.gang()));
