@@ -32,7 +32,7 @@ void DeviceTopology::AddWorker(uint32_t island, uint32_t index, std::span<const 
     devices_[DeviceId(devices[i])] = {.island = island,
                                       .worker = index,
                                       .local = static_cast<uint32_t>(i),
-                                      .owner = worker_count_};
+                                      .worker_number = worker_count_};
   }
   ++worker_count_;
 }
@@ -45,13 +45,14 @@ const DeviceLocation* DeviceTopology::Find(DeviceId device) const {
 DeviceList::DeviceList(const DeviceTopology& topology, std::span<const uint32_t> devices)
     : devices_(devices.begin(), devices.end()), sorted_(devices_) {
   std::sort(sorted_.begin(), sorted_.end());
-  absl::flat_hash_map<size_t, size_t> index_of;  // in workers_, by owner
+  absl::flat_hash_map<size_t, size_t> index_of;  // in workers_, by number
   absl::flat_hash_set<uint32_t> islands;
   for (uint32_t position = 0; position < devices_.size(); ++position) {
     const DeviceLocation& location = *topology.Find(devices_[position]);
-    const auto [index, is_new] = index_of.emplace(location.owner, workers_.size());
+    const auto [index, is_new] = index_of.emplace(location.worker_number, workers_.size());
     if (is_new) {
-      workers_.push_back({.owner = location.owner, .island = location.island, .ranges = {}});
+      workers_.push_back(
+          {.worker_number = location.worker_number, .island = location.island, .ranges = {}});
       if (islands.insert(location.island).second) islands_.push_back(location.island);
     }
     worker_at_.push_back(static_cast<uint32_t>(index->second));
@@ -99,7 +100,7 @@ DeviceListRef DeviceLists::Intern(std::span<const uint32_t> devices) {
   });
   lists_.emplace(list.get(), list);
   for (size_t i = 0; i < list->workers().size(); ++i)
-    by_worker_[list->workers()[i].owner].emplace(list.get(), i);
+    by_worker_[list->workers()[i].worker_number].emplace(list.get(), i);
   return list;
 }
 
@@ -116,7 +117,8 @@ std::optional<DeviceLists::Fault> DeviceLists::FaultOf(std::span<const uint32_t>
 
 void DeviceLists::Forget(const DeviceList* list) {
   lists_.erase(list);
-  for (const DeviceList::OnWorker& worker : list->workers()) by_worker_[worker.owner].erase(list);
+  for (const DeviceList::OnWorker& worker : list->workers())
+    by_worker_[worker.worker_number].erase(list);
 }
 
 }  // namespace gangway

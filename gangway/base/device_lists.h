@@ -24,9 +24,9 @@ namespace gangway {
 // Where a device is: all are indices.
 struct DeviceLocation {
   uint32_t island = 0;
-  uint32_t worker = 0;  // in the island
-  uint32_t local = 0;   // on the worker
-  size_t owner = 0;     // of the worker, among all workers of the topology
+  uint32_t worker = 0;       // in the island
+  uint32_t local = 0;        // on the worker
+  size_t worker_number = 0;  // of the worker, among all workers of the topology
 };
 
 // Which devices exist, and where. Workers are counted in the order in which they are added.
@@ -52,7 +52,7 @@ class DeviceList {
   };
   // What the list has on one worker.
   struct OnWorker {
-    size_t owner = 0;  // DeviceLocation::owner
+    size_t worker_number = 0;  // DeviceLocation::worker_number
     uint32_t island = 0;
     std::vector<Range> ranges;  // in order; they neither touch nor overlap
     // The first position from `from` on that is on this worker.
@@ -101,7 +101,7 @@ class DeviceLists {
   std::optional<Fault> FaultOf(std::span<const uint32_t> devices) const;
 
   const DeviceTopology& topology() const { return topology_; }
-  const ListsOfWorker& OnWorker(size_t owner) const { return by_worker_[owner]; }
+  const ListsOfWorker& OnWorker(size_t worker_number) const { return by_worker_[worker_number]; }
   size_t size() const { return lists_.size(); }
 
  private:

@@ -52,10 +52,10 @@ TEST_F(DeviceListsTest, AListKnowsItsIslandsWorkersAndRanges) {
   EXPECT_THAT(list->sorted(), ElementsAre(DeviceId(0), DeviceId(1), DeviceId(2), DeviceId(4),
                                           DeviceId(5), DeviceId(6)));
   ASSERT_EQ(list->workers().size(), 4u);
-  EXPECT_EQ(list->workers()[0].owner, 2u);
+  EXPECT_EQ(list->workers()[0].worker_number, 2u);
   EXPECT_EQ(list->workers()[0].island, 1u);
   EXPECT_THAT(list->workers()[0].ranges, ElementsAre(DeviceList::Range{0, 2}));
-  EXPECT_EQ(list->workers()[1].owner, 0u);
+  EXPECT_EQ(list->workers()[1].worker_number, 0u);
   EXPECT_THAT(list->workers()[1].ranges,
               ElementsAre(DeviceList::Range{2, 1}, DeviceList::Range{4, 1}));
   EXPECT_EQ(lists_.OnWorker(0).at(list.get()), 1u);
@@ -90,7 +90,7 @@ TEST_F(DeviceListsTest, ADeviceIsFoundWhereItIs) {
   EXPECT_EQ(location->island, 1u);
   EXPECT_EQ(location->worker, 1u);
   EXPECT_EQ(location->local, 1u);
-  EXPECT_EQ(location->owner, 3u);
+  EXPECT_EQ(location->worker_number, 3u);
   EXPECT_EQ(lists_.topology().Find(DeviceId(8)), nullptr);
 }
 

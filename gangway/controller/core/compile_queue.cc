@@ -67,11 +67,12 @@ bool CompileQueue::IsForeign(const Entry& entry, uint32_t compiler) const {
 
 // Whether this process may compile it, if it is free.
 bool CompileQueue::MayRun(const Entry& entry, uint32_t compiler, Time now) const {
-  return !IsForeign(entry, compiler) && MayTake(entry, compiler, now);
+  return !IsForeign(entry, compiler) && MayRunIfUnowned(entry, compiler, now);
 }
 
-// Likewise, if it had compiled for no other owner. Where a spare does not start, the others take all.
-bool CompileQueue::MayTake(const Entry& entry, uint32_t compiler, Time now) const {
+// Whether this process may compile it, if it is free and belongs to no other owner. Where a spare does not start, the
+// others compile everything.
+bool CompileQueue::MayRunIfUnowned(const Entry& entry, uint32_t compiler, Time now) const {
   const size_t usable = processes_.UsableCount();
   if (usable <= 1) return true;
   const SessionId session = entry.compile.session;
@@ -136,10 +137,10 @@ void CompileQueue::TakeFromOwners(Time now, CompileActions& actions) {
     std::optional<uint32_t> longest;
     for (uint32_t i = 0; i < processes_.count(); ++i) {
       const Process& process = processes_[i];
-      if (!process.free() || !IsForeign(entry, i) || !MayTake(entry, i, now)) continue;
+      if (!process.free() || !IsForeign(entry, i) || !MayRunIfUnowned(entry, i, now)) continue;
       if (!longest || process.since < processes_[*longest].since) longest = i;
     }
-    if (longest) EndAtEase(*longest, "another owner's program needs a compiler", actions);
+    if (longest) EndIdle(*longest, "another owner's program needs a compiler", actions);
   }
 }
 
@@ -147,7 +148,7 @@ void CompileQueue::TakeFromOwners(Time now, CompileActions& actions) {
 bool CompileQueue::Awaits(const Entry& entry, Time now) const {
   for (uint32_t i = 0; i < processes_.count(); ++i) {
     const Process& process = processes_[i];
-    if (process.state == ProcessState::kOverdue || !MayTake(entry, i, now)) continue;
+    if (process.state == ProcessState::kOverdue || !MayRunIfUnowned(entry, i, now)) continue;
     const bool comes = process.state == ProcessState::kEnding ||
                        process.state == ProcessState::kStarting || (!process.up() && i == 0);
     if (comes || (process.up() && !IsForeign(entry, i))) return true;
@@ -161,22 +162,23 @@ bool CompileQueue::MakesRoom(uint32_t compiler, Time now) const {
   if (!process.owner || now - process.owned_since < kOwnerTurn) return false;
   return std::ranges::any_of(compiles_.waiting(), [&](const auto& own) {
     const Entry& entry = compiles_.At(own.second.front());
-    return IsForeign(entry, compiler) && MayTake(entry, compiler, now) && !Awaits(entry, now);
+    return IsForeign(entry, compiler) && MayRunIfUnowned(entry, compiler, now) &&
+           !Awaits(entry, now);
   });
 }
 
-void CompileQueue::EndAtEase(uint32_t compiler, std::string why, CompileActions& actions) {
+void CompileQueue::EndIdle(uint32_t compiler, std::string why, CompileActions& actions) {
   processes_[compiler].state = ProcessState::kEnding;
-  actions.end_compilers.push_back({.compiler = compiler, .why = std::move(why), .at_ease = true});
+  actions.end_compilers.push_back({.compiler = compiler, .why = std::move(why), .idle = true});
 }
 
 // What it still compiles is wanted by no session.
 void CompileQueue::EndOwner(const Owner& owner, Time now, CompileActions& actions) {
   for (uint32_t i = 0; i < processes_.count(); ++i) {
     const Process& process = processes_[i];
-    if (!process.takes() || process.owner != owner) continue;
+    if (!process.accepts() || process.owner != owner) continue;
     constexpr char kWhy[] = "the last session of its owner has ended";
-    process.running ? End(i, kWhy, actions) : EndAtEase(i, kWhy, actions);
+    process.running ? End(i, kWhy, actions) : EndIdle(i, kWhy, actions);
   }
   Pump(now, actions);
 }
@@ -186,7 +188,7 @@ void CompileQueue::EndOwner(const Owner& owner, Time now, CompileActions& action
 std::optional<PendingCompile> CompileQueue::OnResult(uint32_t compiler,
                                                      const wire::CompileResult& result, Time now,
                                                      CompileActions& actions) {
-  if (result.wants_replacement() && processes_[compiler].takes()) {
+  if (result.wants_replacement() && processes_[compiler].accepts()) {
     End(compiler,
         result.has_failure() ? "the program that it compiles has passed a limit"
                              : "it kept more memory than it may between compiles",
@@ -305,8 +307,8 @@ void CompileQueue::Drop(CompileBacklog::Iterator entry, Time now) {
 std::optional<Time> CompileQueue::DeadlineOf(uint32_t compiler) const {
   const Process& process = processes_[compiler];
   if (process.state == ProcessState::kStarting) return *process.asked_for + kSpareStartMax;
-  if (!process.takes()) return std::nullopt;
-  if (!process.running) return processes_.EaseOf(compiler);
+  if (!process.accepts()) return std::nullopt;
+  if (!process.running) return processes_.IdleEndOf(compiler);
   Time due = process.since + limits_.compile_max;
   if (process.unwanted_since) due = std::min(due, UnwantedUntil(process));
   if (processes_.ever_up() && processes_.AllAtWork() && processes_.AnySpareUnasked())
@@ -359,7 +361,7 @@ void CompileQueue::OnTimeOf(uint32_t compiler, Time now, CompileActions& actions
     return Pump(now, actions);
   }
   const Process& process = processes_[compiler];
-  if (!process.takes()) return;
+  if (!process.accepts()) return;
   if (process.unwanted_since && now >= UnwantedUntil(process)) {
     const auto unwanted =
         std::chrono::duration_cast<std::chrono::milliseconds>(now - *process.unwanted_since);
@@ -369,8 +371,8 @@ void CompileQueue::OnTimeOf(uint32_t compiler, Time now, CompileActions& actions
         actions);
   } else if (process.running && now >= process.since + limits_.compile_max) {
     FailLate(compiler, now, actions);
-  } else if (const auto ease = processes_.EaseOf(compiler); ease && now >= *ease) {
-    EndAtEase(compiler, "the spare compiler had no work", actions);
+  } else if (const auto idle_end = processes_.IdleEndOf(compiler); idle_end && now >= *idle_end) {
+    EndIdle(compiler, "the spare compiler had no work", actions);
   }
 }
 

@@ -55,7 +55,7 @@ inline constexpr std::chrono::seconds kOwnerTurn{2};
 struct CompilerEnd {
   uint32_t compiler = 0;
   std::string why;
-  bool at_ease = false;  // it has no work, and may end by itself
+  bool idle = false;  // it has no work, and may end by itself
 };
 
 struct CompileActions {
@@ -111,7 +111,7 @@ class CompileQueue {
   void Pump(Time now, CompileActions& actions);
   void Fill(uint32_t compiler, Time now, CompileActions& actions);
   bool MayRun(const Entry& entry, uint32_t compiler, Time now) const;
-  bool MayTake(const Entry& entry, uint32_t compiler, Time now) const;
+  bool MayRunIfUnowned(const Entry& entry, uint32_t compiler, Time now) const;
   bool IsForeign(const Entry& entry, uint32_t compiler) const;
   int RankOf(const Entry& entry, Time now) const;
   void LookUp(CompileActions& actions);
@@ -128,7 +128,7 @@ class CompileQueue {
   void RefuseWaiting(SessionId session, Time now, CompileActions& actions);
   void Drop(CompileBacklog::Iterator entry, Time now);
   void End(uint32_t compiler, std::string why, CompileActions& actions);
-  void EndAtEase(uint32_t compiler, std::string why, CompileActions& actions);
+  void EndIdle(uint32_t compiler, std::string why, CompileActions& actions);
 
   // Time.
   std::optional<Time> DeadlineOf(uint32_t compiler) const;

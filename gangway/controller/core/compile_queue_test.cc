@@ -389,7 +389,7 @@ TEST_F(CompileQueueTest, ASpareIsAskedForWhenACompileIsLongOrLarge) {
   EXPECT_THAT(started_, ElementsAre(1, 1));
 }
 
-TEST_F(CompileQueueTest, ASpareWithoutWorkEndsAtEase) {
+TEST_F(CompileQueueTest, ASpareWithoutWorkEndsByItself) {
   Make(2);
   AddNew("a", 1);
   const uint64_t b = AddNew("b", 2);
@@ -405,7 +405,7 @@ TEST_F(CompileQueueTest, ASpareWithoutWorkEndsAtEase) {
   Later(milliseconds(1));
   ASSERT_EQ(ends_.size(), 1u);
   EXPECT_EQ(ends_[0].compiler, 1u);
-  EXPECT_TRUE(ends_[0].at_ease);
+  EXPECT_TRUE(ends_[0].idle);
   started_.clear();
   Down(1);
   EXPECT_THAT(started_, IsEmpty());
@@ -508,7 +508,7 @@ TEST_F(CompileQueueTest, ALimitOnTheTimeOfACompileEndsItsProcessAndNamesIt) {
   EXPECT_THAT(failed_[a].message(), HasSubstr("not compiled within 600 s"));
   ASSERT_EQ(ends_.size(), 1u);
   EXPECT_THAT(ends_[0].why, HasSubstr("session 1"));
-  EXPECT_FALSE(ends_[0].at_ease);
+  EXPECT_FALSE(ends_[0].idle);
   Crash();
   EXPECT_EQ(queue_->size(), 0u);
 }

@@ -84,12 +84,12 @@ size_t CompilerProcesses::UsableCount() const {
 
 std::optional<uint32_t> CompilerProcesses::ForLookups() const {
   auto process = std::ranges::find_if(processes_, &Process::free);
-  if (process == processes_.end()) process = std::ranges::find_if(processes_, &Process::takes);
+  if (process == processes_.end()) process = std::ranges::find_if(processes_, &Process::accepts);
   if (process == processes_.end()) return std::nullopt;
   return static_cast<uint32_t>(process - processes_.begin());
 }
 
-std::optional<Time> CompilerProcesses::EaseOf(uint32_t compiler) const {
+std::optional<Time> CompilerProcesses::IdleEndOf(uint32_t compiler) const {
   const Process& process = processes_[compiler];
   const auto free = std::ranges::count_if(processes_, &Process::free);
   if (compiler == 0 || !process.free() || free < 2) return std::nullopt;

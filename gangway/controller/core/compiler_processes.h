@@ -38,8 +38,8 @@ class CompilerProcesses {
     std::optional<Owner> owner;          // that it compiles for, where owners share none
     Time owned_since;
     bool up() const { return state == State::kUp || state == State::kEnding; }
-    bool takes() const { return state == State::kUp; }
-    bool free() const { return takes() && !running; }
+    bool accepts() const { return state == State::kUp; }
+    bool free() const { return accepts() && !running; }
   };
 
   // At least one.
@@ -79,7 +79,7 @@ class CompilerProcesses {
   // One without work, if there is one, since another may stand still. nullopt: none takes requests.
   std::optional<uint32_t> ForLookups() const;
   // When a spare without work ends. It stays while no other process is free.
-  std::optional<Time> EaseOf(uint32_t compiler) const;
+  std::optional<Time> IdleEndOf(uint32_t compiler) const;
 
  private:
   std::vector<Process> processes_;

@@ -73,10 +73,10 @@ TEST(CompilerProcessesTest, AnIdleSpareEndsOnlyWhileAnotherProcessIsFree) {
   CompilerProcesses processes(2);
   processes.OnUp(0, kNow);
   processes.OnUp(1, kNow + seconds(1));
-  EXPECT_FALSE(processes.EaseOf(0).has_value()) << "the first always runs";
-  EXPECT_EQ(processes.EaseOf(1), kNow + seconds(1) + kSpareIdle);
+  EXPECT_FALSE(processes.IdleEndOf(0).has_value()) << "the first always runs";
+  EXPECT_EQ(processes.IdleEndOf(1), kNow + seconds(1) + kSpareIdle);
   processes.BeginRun(0, 7, kNow);
-  EXPECT_FALSE(processes.EaseOf(1).has_value());
+  EXPECT_FALSE(processes.IdleEndOf(1).has_value());
 }
 
 }  // namespace

@@ -85,9 +85,9 @@ void Controller::OnOp(Session& session, wire::Op& op, Time now) {
     case wire::Op::kAwait:
       return awaits_.OnAwait(id, op.await(), session.arrays, storages_);
     case wire::Op::kDrop:
-      return session.arrays.OnDrop(op.drop(), /*takes=*/false);
+      return session.arrays.OnDrop(op.drop(), DropMode::kLetGo);
     case wire::Op::kDelete:
-      return session.arrays.OnDrop(op.delete_(), /*takes=*/true);
+      return session.arrays.OnDrop(op.delete_(), DropMode::kTake);
     case wire::Op::kDropExecutables:
       return executables_.OnDrop(id, op.drop_executables(), now);
     case wire::Op::kPoison:
@@ -97,9 +97,9 @@ void Controller::OnOp(Session& session, wire::Op& op, Time now) {
     case wire::Op::kTellEnds:
       return nodes_.OnTellEnds(id, op.tell_ends());
     case wire::Op::kDropShards:
-      return session.arrays.OnDropShards(op.drop_shards(), /*takes=*/false);
+      return session.arrays.OnDropShards(op.drop_shards(), DropMode::kLetGo);
     case wire::Op::kDeleteShards:
-      return session.arrays.OnDropShards(op.delete_shards(), /*takes=*/true);
+      return session.arrays.OnDropShards(op.delete_shards(), DropMode::kTake);
     case wire::Op::OP_NOT_SET:
       return;
   }

@@ -9,30 +9,32 @@ void CopyBatches::Producers::Add(Ordinal producer) {
   one_ = producer;
 }
 
-void CopyBatches::Add(CopiedArray array, Way way) {
-  const uint64_t bytes = way.shard_bytes;
-  const bool goes_alone = way.producers.several_ || bytes > kBytesMax || way.runs > kRunsMax;
+void CopyBatches::Add(CopiedArray array, Criteria criteria) {
+  const uint64_t bytes = criteria.shard_bytes;
+  const bool goes_alone =
+      criteria.producers.several_ || bytes > kBytesMax || criteria.runs > kRunsMax;
   if (!goes_alone) {
-    const auto [open, is_new] = open_.try_emplace(
-        {way.from.get(), way.to.get(), way.memory_kind, way.producers.one_, way.unusual_type},
-        batches_.size());
+    const auto [open, is_new] =
+        open_.try_emplace({criteria.from.get(), criteria.to.get(), criteria.memory_kind,
+                           criteria.producers.one_, criteria.unusual_type},
+                          batches_.size());
     if (!is_new) {
       CopyBatch& batch = batches_[open->second];
-      if (batch.shard_bytes + bytes <= kBytesMax && batch.runs + way.runs <= kRunsMax) {
+      if (batch.shard_bytes + bytes <= kBytesMax && batch.runs + criteria.runs <= kRunsMax) {
         batch.arrays.push_back(std::move(array));
         batch.shard_bytes += bytes;
-        batch.runs += way.runs;
+        batch.runs += criteria.runs;
         return;
       }
       open->second = batches_.size();
     }
   }
-  CopyBatch& batch = batches_.emplace_back(CopyBatch{.from = std::move(way.from),
-                                                     .to = std::move(way.to),
-                                                     .memory_kind = std::move(way.memory_kind),
+  CopyBatch& batch = batches_.emplace_back(CopyBatch{.from = std::move(criteria.from),
+                                                     .to = std::move(criteria.to),
+                                                     .memory_kind = std::move(criteria.memory_kind),
                                                      .arrays = {},
                                                      .shard_bytes = bytes,
-                                                     .runs = way.runs});
+                                                     .runs = criteria.runs});
   batch.arrays.push_back(std::move(array));
 }
 

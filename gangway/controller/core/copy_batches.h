@@ -60,7 +60,8 @@ class CopyBatches {
     Ordinal one_;
     bool several_ = false;
   };
-  struct Way {
+  // What decides which batch an array joins.
+  struct Criteria {
     DeviceListRef from;
     DeviceListRef to;
     std::string memory_kind;  // of the result
@@ -70,7 +71,7 @@ class CopyBatches {
     Producers producers;
   };
 
-  void Add(CopiedArray array, Way way);
+  void Add(CopiedArray array, Criteria criteria);
 
   // In the order of their first arrays. None is left.
   std::vector<CopyBatch> Take() {

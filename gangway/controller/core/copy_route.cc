@@ -18,10 +18,10 @@ CopyRoute::CopyRoute(const DeviceTopology& topology, const DeviceListRef& from_l
   for (size_t i = 0; i < from->size(); ++i) {
     const DeviceLocation& source = *topology.Find(from->devices()[i]);
     const DeviceLocation& target = *topology.Find(to->devices()[i]);
-    crosses_workers |= source.owner != target.owner;
+    crosses_workers |= source.worker_number != target.worker_number;
     if (source.island == target.island) continue;
     if (leaving.insert(source.island).second) leaving_islands.push_back(source.island);
-    if (sending.insert(source.owner).second) senders.push_back(source.owner);
+    if (sending.insert(source.worker_number).second) senders.push_back(source.worker_number);
   }
 }
 

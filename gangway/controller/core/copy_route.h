@@ -19,7 +19,7 @@ struct CopyRoute {
   std::vector<uint32_t> islands;          // those of both lists, of `to` first
   std::vector<uint32_t> leaving_islands;  // those that some shard leaves
   std::vector<size_t>
-      senders;  // workers (DeviceLocation::owner) that some shard leaves for another island
+      senders;  // workers (DeviceLocation::worker_number) that some shard leaves for another island
   bool crosses_workers = false;  // some shard leaves its worker
 };
 

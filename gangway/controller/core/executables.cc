@@ -49,18 +49,18 @@ void Executables::Close(SessionId id, Time now) {
   compiles_.ForgetSession(id, now, compiles);
   OnDrop(id, all, now);
   sessions_.erase(id);
-  Take(compiles);
+  Apply(compiles);
 }
 
 void Executables::EndOwner(const Owner& owner, Time now) {
   CompileActions compiles;
   compiles_.EndOwner(owner, now, compiles);
-  Take(compiles);
+  Apply(compiles);
 }
 
-// Chooses where the executable runs, or returns why it cannot run.
-wire::FailureRef Executables::Place(const wire::CompileOp& op, Executable& executable,
-                                    wire::CompileRequest& request) {
+// Or returns why the executable cannot run on the devices that the client asks for.
+wire::FailureRef Executables::ChooseDevices(const wire::CompileOp& op, Executable& executable,
+                                            wire::CompileRequest& request) {
   wire::FailureRef refused;
   executable.devices = fleet_.ListOf(SpanOf(op.devices()), refused);
   if (refused) return refused;
@@ -82,7 +82,7 @@ wire::FailureRef Executables::Place(const wire::CompileOp& op, Executable& execu
     return nullptr;
   }
   request.set_own_collectives(options_.own_collectives && devices.size() > 1 &&
-                              HasOwnCollectives(fleet_.OwnerOf(devices.devices()[0])));
+                              HasOwnCollectives(fleet_.WorkerOf(devices.devices()[0])));
   return nullptr;
 }
 
@@ -90,7 +90,7 @@ wire::FailureRef Executables::Place(const wire::CompileOp& op, Executable& execu
 std::vector<std::string> Executables::WorkersOf(const DeviceList& devices) const {
   std::map<std::pair<uint32_t, uint32_t>, std::string> names;
   for (const DeviceList::OnWorker& part : devices.workers()) {
-    const wire::Worker& worker = fleet_.workers()[part.owner].declared;
+    const wire::Worker& worker = fleet_.workers()[part.worker_number].declared;
     names.emplace(std::pair(worker.island(), worker.index()), NameOf(worker));
   }
   std::vector<std::string> in_order;
@@ -98,11 +98,11 @@ std::vector<std::string> Executables::WorkersOf(const DeviceList& devices) const
   return in_order;
 }
 
-// Why a program whose collectives are Gangway's own cannot run where it was placed. Only its compile tells whether it
+// Why a program whose collectives are Gangway's own cannot run on its devices. Only its compile tells whether it
 // communicates, so this cannot be checked before.
 wire::FailureRef Executables::CheckMembers(const DeviceList& devices) const {
   for (const DeviceList::OnWorker& part : devices.workers()) {
-    const wire::Worker& worker = fleet_.workers()[part.owner].declared;
+    const wire::Worker& worker = fleet_.workers()[part.worker_number].declared;
     if (HasOwnCollectives(worker)) continue;
     return wire::Share(wire::MakeFailure(
         StatusCode::kUnimplemented,
@@ -123,7 +123,7 @@ void Executables::OnCompile(SessionId id, wire::CompileOp& op, Time now) {
   compile.owner = session.info.owner;
   compile.handle = ExecutableHandle(op.executable());
   Executable executable;
-  wire::FailureRef failure = Place(op, executable, compile.request);
+  wire::FailureRef failure = ChooseDevices(op, executable, compile.request);
   if (!failure && (op.executable() == 0 || session.executables.contains(compile.handle))) {
     failure = wire::Share(wire::MakeFailure(
         StatusCode::kInvalidArgument,
@@ -131,7 +131,7 @@ void Executables::OnCompile(SessionId id, wire::CompileOp& op, Time now) {
   }
   if (!failure) failure = isolation_.Claim(session.info, *executable.devices, now);
   if (failure) return Fail(compile, *failure);
-  compile.platform = fleet_.OwnerOf(executable.devices->devices()[0]).platform();
+  compile.platform = fleet_.WorkerOf(executable.devices->devices()[0]).platform();
   const uint64_t request = next_request_++;
   executable.id = ExecutableId(next_executable_++);
   executable.request = request;
@@ -142,11 +142,11 @@ void Executables::OnCompile(SessionId id, wire::CompileOp& op, Time now) {
   compile.request.mutable_options()->swap(*op.mutable_options());
   CompileActions compiles;
   compiles_.Add(std::move(compile), now, compiles);
-  Take(compiles);
+  Apply(compiles);
 }
 
 // Moves what the queue has decided to the controller's own actions.
-void Executables::Take(CompileActions& compiles) {
+void Executables::Apply(CompileActions& compiles) {
   Actions& actions = outbox_.actions();
   for (auto& request : compiles.to_compilers) actions.to_compilers.push_back(std::move(request));
   for (const auto& [compile, failure] : compiles.failed) Fail(compile, failure);
@@ -160,7 +160,7 @@ void Executables::OnResult(FromCompiler& event, Time now) {
   CompileActions compiles;
   const std::optional<PendingCompile> answered =
       compiles_.OnResult(event.compiler, result, now, compiles);
-  Take(compiles);
+  Apply(compiles);
   if (!answered) return;
   const PendingCompile& compile = *answered;
   if (result.refused_over_workers()) AddWorkers(compile, *result.mutable_failure());
@@ -172,7 +172,7 @@ void Executables::OnResult(FromCompiler& event, Time now) {
   if (!result.info().asks().empty()) {
     wire::Compiled compiled;
     compiled.mutable_info()->Swap(result.mutable_info());
-    return EndWithout(compile, std::move(compiled));
+    return EndWithoutExecutable(compile, std::move(compiled));
   }
   Executable* executable = Find(compile);
   if (executable == nullptr) return;
@@ -243,11 +243,10 @@ void Executables::AddWorkers(const PendingCompile& compile, wire::Failure& failu
 void Executables::Fail(const PendingCompile& compile, const wire::Failure& failure) {
   wire::Compiled compiled;
   *compiled.mutable_failure() = failure;
-  EndWithout(compile, std::move(compiled));
+  EndWithoutExecutable(compile, std::move(compiled));
 }
 
-// Without an executable.
-void Executables::EndWithout(const PendingCompile& compile, wire::Compiled compiled) {
+void Executables::EndWithoutExecutable(const PendingCompile& compile, wire::Compiled compiled) {
   const auto session = sessions_.find(compile.session);
   if (session == sessions_.end()) return;
   if (Find(compile) != nullptr) session->second.executables.erase(compile.handle);
@@ -278,32 +277,32 @@ void Executables::OnDrop(SessionId id, const wire::DropOp& op, Time now) {
     Fail(compile, wire::MakeFailure(StatusCode::kCancelled,
                                     "the executable was dropped while it was being compiled"));
   }
-  Take(compiles);
+  Apply(compiles);
 }
 
 void Executables::OnCompilerUp(const CompilerUp& up, Time now) {
   compiler_process_ids_[up.compiler] = up.process_id;
   CompileActions compiles;
   compiles_.OnCompilerUp(up.compiler, now, compiles);
-  Take(compiles);
+  Apply(compiles);
 }
 
 void Executables::OnCompilerDown(const CompilerDown& down, Time now) {
   CompileActions compiles;
   compiles_.OnCompilerDown(down.compiler, now, compiles);
-  Take(compiles);
+  Apply(compiles);
 }
 
 void Executables::OnNotSent(const CompileNotSent& refused, Time now) {
   CompileActions compiles;
   compiles_.OnNotSent(refused.request, refused.failure, refused.link_ends, now, compiles);
-  Take(compiles);
+  Apply(compiles);
 }
 
 void Executables::OnTime(Time now) {
   CompileActions compiles;
   compiles_.OnTime(now, compiles);
-  Take(compiles);
+  Apply(compiles);
 }
 
 const Executable* Executables::Find(SessionId session, ExecutableHandle handle) const {

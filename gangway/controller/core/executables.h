@@ -1,6 +1,6 @@
-// The sessions' executables, by the clients' handles: placed on devices when their compile is asked for, loaded on
-// their islands once it has answered, and unloaded when they are dropped. The compiles themselves wait in the queue
-// (compile_queue.h).
+// The sessions' executables, by the clients' handles: their devices are chosen when their compile is asked for, they
+// are loaded on the islands of these devices once it has answered, and unloaded when they are dropped. The compiles
+// themselves wait in the queue (compile_queue.h).
 //
 // Pure; not thread-safe. Stands on Fleet, Isolation and Outbox.
 #ifndef GANGWAY_CONTROLLER_CORE_EXECUTABLES_H_
@@ -83,8 +83,8 @@ class Executables {
     absl::flat_hash_map<ExecutableHandle, Executable> executables;
   };
 
-  wire::FailureRef Place(const wire::CompileOp& op, Executable& executable,
-                         wire::CompileRequest& request);
+  wire::FailureRef ChooseDevices(const wire::CompileOp& op, Executable& executable,
+                                 wire::CompileRequest& request);
   std::vector<std::string> WorkersOf(const DeviceList& devices) const;
   wire::FailureRef CheckMembers(const DeviceList& devices) const;
   // The one that a compile makes; null: it was dropped.
@@ -93,9 +93,9 @@ class Executables {
   void Finish(const PendingCompile& compile, wire::CompileResult& result, Executable& executable);
   void SendLoad(const OfSession& session, const Executable& executable,
                 wire::CompileResult& result);
-  void Take(CompileActions& compiles);
+  void Apply(CompileActions& compiles);
   void Fail(const PendingCompile& compile, const wire::Failure& failure);
-  void EndWithout(const PendingCompile& compile, wire::Compiled compiled);
+  void EndWithoutExecutable(const PendingCompile& compile, wire::Compiled compiled);
 
   const Options options_;
   Fleet& fleet_;

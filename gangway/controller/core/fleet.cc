@@ -72,8 +72,8 @@ std::vector<uint32_t> Fleet::IslandsOf(Devices devices) const {
   return islands;
 }
 
-const wire::Worker& Fleet::OwnerOf(DeviceId device) const {
-  return workers_[lists_.topology().Find(device)->owner].declared;
+const wire::Worker& Fleet::WorkerOf(DeviceId device) const {
+  return workers_[lists_.topology().Find(device)->worker_number].declared;
 }
 
 wire::FailureRef Fleet::CheckOpen(const DeviceList& devices) const {
@@ -84,7 +84,7 @@ wire::FailureRef Fleet::CheckOpen(const DeviceList& devices) const {
   }
   if (!any_draining_) return nullptr;
   for (const DeviceList::OnWorker& part : devices.workers()) {
-    const Worker& worker = workers_[part.owner];
+    const Worker& worker = workers_[part.worker_number];
     if (worker.draining()) return Refuse(worker, devices.devices()[part.ranges[0].first]);
   }
   return nullptr;

@@ -52,7 +52,7 @@ class Fleet {
 
   explicit Fleet(const std::vector<wire::Worker>& workers);
 
-  // By the index that DeviceLocation::owner names.
+  // By the index that DeviceLocation::worker_number names.
   const std::vector<Worker>& workers() const { return workers_; }
   uint32_t island_count() const { return island_count_; }
   const DeviceLists& lists() const { return lists_; }
@@ -63,7 +63,7 @@ class Fleet {
   DeviceListRef ListOf(Devices devices) { return lists_.Intern(devices); }
   // The islands of devices that the cluster has, in the order of their first device. Devices may repeat.
   std::vector<uint32_t> IslandsOf(Devices devices) const;
-  const wire::Worker& OwnerOf(DeviceId device) const;  // of a device that the cluster has
+  const wire::Worker& WorkerOf(DeviceId device) const;  // of a device that the cluster has
   // Why the devices' workers take no new work. UNAVAILABLE, as for a worker that is down: nothing is lost, and the same
   // call may succeed later or elsewhere.
   wire::FailureRef CheckOpen(const DeviceList& devices) const;

@@ -23,10 +23,10 @@ std::string Isolation::ClaimText(size_t worker) const { return TextOf(*claims_.O
 wire::FailureRef Isolation::ForeignClaim(const Owner& owner, const DeviceList& devices,
                                          Time now) const {
   for (const DeviceList::OnWorker& part : devices.workers()) {
-    const Claims::Claim* claim = claims_.Foreign(part.owner, owner);
+    const Claims::Claim* claim = claims_.Foreign(part.worker_number, owner);
     if (claim == nullptr) continue;
     const DeviceId device = devices.devices()[part.ranges[0].first];
-    const wire::Worker& worker = fleet_.workers()[part.owner].declared;
+    const wire::Worker& worker = fleet_.workers()[part.worker_number].declared;
     const auto seconds =
         std::chrono::duration_cast<std::chrono::seconds>(now - claim->since).count();
     wire::Failure failure = wire::MakeFailure(
@@ -49,8 +49,8 @@ wire::FailureRef Isolation::Claim(const SessionInfo& session, const DeviceList& 
   if (!claims_.isolates()) return nullptr;
   if (auto failure = ForeignClaim(session.owner, devices, now)) return failure;
   for (const DeviceList::OnWorker& part : devices.workers()) {
-    if (!claims_.Use(part.owner, session.id, session.owner, session.name, now)) continue;
-    const uint32_t index = fleet_.workers()[part.owner].declared.index();
+    if (!claims_.Use(part.worker_number, session.id, session.owner, session.name, now)) continue;
+    const uint32_t index = fleet_.workers()[part.worker_number].declared.index();
     wire::IslandItem item;
     item.mutable_admit_session()->set_index(index);
     item.mutable_admit_session()->set_session(session.id.number());

@@ -38,12 +38,12 @@ class NodeEnds {
   void LookFor(std::optional<uint64_t> number) {
     looked_for_ = number;
     has_looked_for_ = false;
-    is_unsought_ = number.has_value();
+    must_search_ = number.has_value();
   }
   // Whether it is among these ends. Takes time for each of them once after LookFor, whose number many messages may
   // change before anything is told.
   bool HasLookedFor() {
-    if (std::exchange(is_unsought_, false)) {
+    if (std::exchange(must_search_, false)) {
       has_looked_for_ = std::ranges::any_of(
           ends_, [&](const End& end) { return *looked_for_ - end.first < end.count; });
     }
@@ -74,7 +74,7 @@ class NodeEnds {
   bool has_failure_ = false;
   std::optional<uint64_t> looked_for_;
   bool has_looked_for_ = false;
-  bool is_unsought_ = false;  // it was not looked whether it is among these ends
+  bool must_search_ = false;  // whether it is among the ends that came before LookFor is not known
 };
 
 }  // namespace gangway::controller

@@ -15,10 +15,10 @@ namespace {
 // Progress is a hint for flow control, not an answer: few messages suffice (TM-2).
 constexpr uint64_t kProgressStep = 256;
 // After the first of the ends that are told together. Shorter than people notice, and long beside a script's call.
-constexpr std::chrono::milliseconds kTellWithin{10};
+constexpr std::chrono::milliseconds kReportWithin{10};
 // Of a session with nothing pending. A script that submits call after call is idle for less, between its batches; one
 // that is idle for longer may wait for the last end in a way that its client does not see.
-constexpr std::chrono::microseconds kQuiet{500};
+constexpr std::chrono::microseconds kIdleMax{500};
 constexpr size_t kRangesMax = 256;  // of ended nodes in one event, each with a failure
 
 // What workers of other islands need of it.
@@ -35,13 +35,13 @@ wire::Worker SenderOf(const wire::Worker& worker) {
 }  // namespace
 
 void Nodes::Open(SessionId session, bool wants_ends) {
-  sessions_[session].telling = wants_ends ? Telling::kEachAtOnce : Telling::kCountNowAndThen;
+  sessions_[session].end_reports = wants_ends ? EndReports::kAtOnce : EndReports::kCountOnly;
 }
 
 void Nodes::Close(SessionId id) {
   const auto session = sessions_.find(id);
   if (session == sessions_.end()) return;
-  if (session->second.untold) due_.erase({session->second.untold->tell_at, id});
+  if (session->second.unreported) due_.erase({session->second.unreported->report_at, id});
   sessions_.erase(session);
   progressed_.erase(id);
 }
@@ -59,7 +59,7 @@ void Nodes::Refuse(SessionId id, const wire::FailureRef& why) {
   OfSession& session = sessions_.at(id);
   ++session.ended;
   ++session.numbered;
-  if (session.telling != Telling::kCountNowAndThen) session.ends.Add(session.numbered, why);
+  if (session.end_reports != EndReports::kCountOnly) session.ends.Add(session.numbered, why);
   progressed_.insert(id);
 }
 
@@ -209,7 +209,7 @@ void Nodes::End(Ordinal ordinal) {
   session.put_cost -= node.put_cost;
   session.ended += node.numbers.size();
   for (const uint64_t number : node.numbers)
-    if (session.telling != Telling::kCountNowAndThen) session.ends.Add(number, entry.failure);
+    if (session.end_reports != EndReports::kCountOnly) session.ends.Add(number, entry.failure);
   if (node.upload != UploadId()) session.uploads.erase(node.upload);
   progressed_.insert(entry.session);
   if (entry.failure) TellFailure(entry);
@@ -234,20 +234,20 @@ void Nodes::TellFailure(const Entry& entry) {
 // Without wants_ends, the session is told none, whatever it says.
 void Nodes::OnTellEnds(SessionId id, const wire::TellEndsOp& op) {
   OfSession& session = sessions_.at(id);
-  if (session.telling == Telling::kCountNowAndThen) return;
+  if (session.end_reports == EndReports::kCountOnly) return;
   const bool together = op.when() == wire::ENDS_TOGETHER;
-  session.telling = together ? Telling::kTogether : Telling::kEachAtOnce;
+  session.end_reports = together ? EndReports::kCoalesced : EndReports::kAtOnce;
   session.ends.LookFor(op.looked_for() == 0 ? std::nullopt : std::optional(op.looked_for()));
-  if (session.untold) progressed_.insert(id);
+  if (session.unreported) progressed_.insert(id);
 }
 
 void Nodes::ReportProgress(Time now) {
   for (const SessionId id : std::exchange(progressed_, {})) {
     OfSession& session = sessions_.at(id);
     if (IsDueNow(session)) {
-      TellEnds(id, session);
-    } else if (session.telling == Telling::kTogether) {
-      NoteUntold(id, session, now);
+      ReportEnds(id, session);
+    } else if (session.end_reports == EndReports::kCoalesced) {
+      NoteUnreported(id, session, now);
     }
   }
   while (!due_.empty() && due_.begin()->first <= now) {
@@ -255,41 +255,43 @@ void Nodes::ReportProgress(Time now) {
     OfSession& session = sessions_.at(id);
     const Time due = DueAt(session);
     if (due > now) {
-      SetDue(id, *session.untold, due);  // it has new nodes
+      SetDue(id, *session.unreported, due);  // it has new nodes
     } else {
-      TellEnds(id, session);
+      ReportEnds(id, session);
     }
   }
 }
 
 // A failure is told at once: what follows from it should not have to wait. So is a node that the client looks for.
 bool Nodes::IsDueNow(OfSession& session) {
-  if (session.telling == Telling::kEachAtOnce || session.ends.has_failure()) return true;
+  if (session.end_reports == EndReports::kAtOnce || session.ends.has_failure()) return true;
   if (session.ended - session.ended_reported >= kProgressStep) return true;
   return session.ends.HasLookedFor();
 }
 
-void Nodes::NoteUntold(SessionId id, OfSession& session, Time now) {
-  if (!session.untold) session.untold = {.since = now, .idle_since = now, .tell_at = Time::max()};
-  if (session.pending == 0) session.untold->idle_since = now;
+void Nodes::NoteUnreported(SessionId id, OfSession& session, Time now) {
+  if (!session.unreported)
+    session.unreported = {.since = now, .idle_since = now, .report_at = Time::max()};
+  if (session.pending == 0) session.unreported->idle_since = now;
   const Time due = DueAt(session);
-  if (due < session.untold->tell_at) SetDue(id, *session.untold, due);
+  if (due < session.unreported->report_at) SetDue(id, *session.unreported, due);
 }
 
 Time Nodes::DueAt(const OfSession& session) {
-  const Time due = session.untold->since + kTellWithin;
-  return session.pending == 0 ? std::min<Time>(due, session.untold->idle_since + kQuiet) : due;
+  const Time due = session.unreported->since + kReportWithin;
+  return session.pending == 0 ? std::min<Time>(due, session.unreported->idle_since + kIdleMax)
+                              : due;
 }
 
-void Nodes::SetDue(SessionId id, Untold& untold, Time due) {
-  due_.erase({untold.tell_at, id});
-  untold.tell_at = due;
+void Nodes::SetDue(SessionId id, UnreportedEnds& unreported, Time due) {
+  due_.erase({unreported.report_at, id});
+  unreported.report_at = due;
   due_.insert({due, id});
 }
 
-void Nodes::TellEnds(SessionId id, OfSession& session) {
-  if (session.untold) due_.erase({session.untold->tell_at, id});
-  session.untold.reset();
+void Nodes::ReportEnds(SessionId id, OfSession& session) {
+  if (session.unreported) due_.erase({session.unreported->report_at, id});
+  session.unreported.reset();
   session.ended_reported = session.ended;
   do {
     wire::SessionEvent event;

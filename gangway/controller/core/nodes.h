@@ -107,16 +107,20 @@ class Nodes {
     Node node;
     wire::FailureRef failure;
   };
-  // Of which ends a session is told, and when.
-  enum class Telling { kCountNowAndThen, kEachAtOnce, kTogether };
-  struct Untold {     // ends that are to be told together
-    Time since;       // the first of them
-    Time idle_since;  // with nothing pending, if nothing is
-    Time tell_at;     // in due_; new nodes may have made it too early
+  // What a session is told of the ends of its nodes.
+  enum class EndReports {
+    kCountOnly,  // how many have ended, now and then
+    kAtOnce,     // each, with the step that brings it
+    kCoalesced,  // each, together with others
+  };
+  struct UnreportedEnds {  // which are to be told together
+    Time since;            // the first of them
+    Time idle_since;       // with nothing pending, if nothing is
+    Time report_at;        // in due_; new nodes may have made it too early
   };
   struct OfSession {
-    Telling telling = Telling::kCountNowAndThen;
-    std::optional<Untold> untold;
+    EndReports end_reports = EndReports::kCountOnly;
+    std::optional<UnreportedEnds> unreported;
     uint64_t pending = 0;
     uint64_t put_cost = 0;
     uint64_t ended = 0;
@@ -130,10 +134,10 @@ class Nodes {
   void End(Ordinal ordinal);
   void TellFailure(const Entry& entry);
   static bool IsDueNow(OfSession& session);
-  void NoteUntold(SessionId id, OfSession& session, Time now);
+  void NoteUnreported(SessionId id, OfSession& session, Time now);
   static Time DueAt(const OfSession& session);
-  void SetDue(SessionId id, Untold& untold, Time due);
-  void TellEnds(SessionId id, OfSession& session);
+  void SetDue(SessionId id, UnreportedEnds& unreported, Time due);
+  void ReportEnds(SessionId id, OfSession& session);
 
   const uint64_t pending_max_;
   Storages& storages_;

@@ -76,19 +76,19 @@ void SessionArrays::BindFailure(ArrayHandle handle, wire::FailureRef failure) {
   Bind(handle, std::move(array));
 }
 
-void SessionArrays::Unbind(ArrayHandle handle, bool takes) {
+void SessionArrays::Unbind(ArrayHandle handle, DropMode mode) {
   auto it = arrays_.find(handle);
   if (it == arrays_.end()) return;
   const Array array = std::move(it->second);
   arrays_.erase(it);
   for (const Run& run : array.runs) {
-    if (takes) storages_.Take(run);
+    if (mode == DropMode::kTake) storages_.Take(run);
     storages_.LetGo(run);
   }
 }
 
-void SessionArrays::OnDrop(const wire::DropOp& op, bool takes) {
-  for (const uint64_t handle : op.handles()) Unbind(ArrayHandle(handle), takes);
+void SessionArrays::OnDrop(const wire::DropOp& op, DropMode mode) {
+  for (const uint64_t handle : op.handles()) Unbind(ArrayHandle(handle), mode);
 }
 
 // From now on each shard of the array can be dropped alone.
@@ -99,7 +99,7 @@ void SessionArrays::Split(Array& array) {
   array.runs = std::move(single);
 }
 
-void SessionArrays::OnDropShards(const wire::DropShardsOp& op, bool takes) {
+void SessionArrays::OnDropShards(const wire::DropShardsOp& op, DropMode mode) {
   for (const wire::DropShardsOp::Shards& shards : op.arrays()) {
     auto found = arrays_.find(ArrayHandle(shards.array()));
     if (found == arrays_.end() || found->second.failure) continue;
@@ -108,7 +108,7 @@ void SessionArrays::OnDropShards(const wire::DropShardsOp& op, bool takes) {
     for (const uint32_t shard : shards.shards()) {
       if (shard >= array.runs.size()) continue;
       Run& run = array.runs[shard];
-      if (takes) storages_.Take(run);
+      if (mode == DropMode::kTake) storages_.Take(run);
       storages_.LetGo(run);
       run.count = 0;
     }
@@ -128,7 +128,7 @@ void SessionArrays::Close() {
   std::vector<ArrayHandle> handles;
   for (const auto& [handle, array] : arrays_) handles.push_back(handle);
   std::sort(handles.begin(), handles.end());  // the same order in every run of a simulation
-  for (const ArrayHandle handle : handles) Unbind(handle, /*takes=*/false);
+  for (const ArrayHandle handle : handles) Unbind(handle, DropMode::kLetGo);
 }
 
 }  // namespace gangway::controller

@@ -42,6 +42,12 @@ struct NamedShards {
 
 void FillRef(const std::vector<Run>& runs, wire::ArrayRef& ref);
 
+// What becomes of the shards of a handle that goes.
+enum class DropMode {
+  kLetGo,  // other arrays that hold them keep them
+  kTake,   // they are freed, whatever other arrays hold them
+};
+
 class SessionArrays {
  public:
   SessionArrays(Fleet& fleet, Storages& storages) : fleet_(fleet), storages_(storages) {}
@@ -57,10 +63,9 @@ class SessionArrays {
   void Bind(ArrayHandle handle, Array array);
   void BindFailure(ArrayHandle handle, wire::FailureRef failure);
 
-  // `takes`: its shards are freed, whatever other arrays hold them.
-  void OnDrop(const wire::DropOp& op, bool takes);
+  void OnDrop(const wire::DropOp& op, DropMode mode);
   // The arrays live on with their other shards, until their handles are dropped.
-  void OnDropShards(const wire::DropShardsOp& op, bool takes);
+  void OnDropShards(const wire::DropShardsOp& op, DropMode mode);
   void OnPoison(wire::PoisonOp& op);
   void OnRegroup(const wire::RegroupOp& op);
   void Close();  // drops all, in the order of their handles
@@ -72,7 +77,7 @@ class SessionArrays {
 
  private:
   static wire::FailureRef TakenFailure(ArrayHandle handle);  // its shards are freed
-  void Unbind(ArrayHandle handle, bool takes);
+  void Unbind(ArrayHandle handle, DropMode mode);
   void Split(Array& array);
   wire::FailureRef Regroup(const wire::RegroupOp::Result& result, Array& array) const;
   wire::FailureRef TakeReplica(ArrayHandle handle, NamedShards& view) const;

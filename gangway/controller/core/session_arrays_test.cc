@@ -38,10 +38,10 @@ class SessionArraysTest : public testing::Test {
     }
     arrays_.OnRegroup(op);
   }
-  void Drop(uint64_t handle, bool takes = false) {
+  void Drop(uint64_t handle, DropMode mode = DropMode::kLetGo) {
     wire::DropOp op;
     op.add_handles(handle);
-    arrays_.OnDrop(op, takes);
+    arrays_.OnDrop(op, mode);
   }
   std::string MessageOf(uint64_t handle) const {
     const wire::FailureRef failure = arrays_.CheckUsable(ArrayHandle(handle));
@@ -96,7 +96,7 @@ TEST_F(SessionArraysTest, WhatCannotBeAViewIsAnErrorWithItsReason) {
 TEST_F(SessionArraysTest, TakenShardsAreGoneForAllViewsOfThem_OB1) {
   Have(1, {0, 1});
   Regroup(2, {{1, 1}});
-  Drop(1, /*takes=*/true);
+  Drop(1, DropMode::kTake);
   EXPECT_THAT(Freed(), ElementsAre("0:1"));
   EXPECT_THAT(MessageOf(2), HasSubstr("deleted or donated (handle 2)"));
 }
@@ -107,7 +107,7 @@ TEST_F(SessionArraysTest, AnArrayLivesOnWithoutTheShardsThatItDropped_OB1) {
   wire::DropShardsOp op;
   op.add_arrays()->set_array(1);
   for (const uint32_t shard : {0, 1, 9}) op.mutable_arrays(0)->add_shards(shard);
-  arrays_.OnDropShards(op, /*takes=*/false);
+  arrays_.OnDropShards(op, DropMode::kLetGo);
   EXPECT_THAT(Freed(), ElementsAre("0:1:0+1")) << "the view holds shard 1";
   EXPECT_THAT(MessageOf(1), HasSubstr("deleted or donated"));
   EXPECT_EQ(MessageOf(2), "");
@@ -133,7 +133,7 @@ TEST_F(SessionArraysTest, AReplicaOfAnArrayWhoseShardsWereDroppedIsRefused_OB1) 
     wire::DropShardsOp op;
     op.add_arrays()->set_array(handle);
     op.mutable_arrays(0)->add_shards(0);
-    arrays_.OnDropShards(op, /*takes=*/false);
+    arrays_.OnDropShards(op, DropMode::kLetGo);
   };
   const auto replica = [this](uint64_t handle, uint64_t of) {
     wire::RegroupOp op;

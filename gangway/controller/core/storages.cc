@@ -112,9 +112,9 @@ std::vector<Storages::Settled> Storages::Settle(StorageId id) {
   return settled;
 }
 
-void Storages::Lose(size_t owner, const wire::FailureRef& failure,
+void Storages::Lose(size_t worker_number, const wire::FailureRef& failure,
                     const std::function<bool(Ordinal)>& is_pending) {
-  for (const auto& [list, part] : lists_.OnWorker(owner)) {
+  for (const auto& [list, part] : lists_.OnWorker(worker_number)) {
     const auto storages = by_devices_.find(list);
     if (storages == by_devices_.end()) continue;
     for (const StorageId id : storages->second) {

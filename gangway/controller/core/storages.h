@@ -85,7 +85,7 @@ class Storages {
   std::vector<Settled> Settle(StorageId id);
   // The shards on the worker's devices are lost, and no others. Not those of storages whose producer `is_pending`: the
   // scheduler decides about them.
-  void Lose(size_t owner, const wire::FailureRef& failure,
+  void Lose(size_t worker_number, const wire::FailureRef& failure,
             const std::function<bool(Ordinal)>& is_pending);
 
   size_t size() const { return storages_.size(); }

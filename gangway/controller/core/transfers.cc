@@ -300,12 +300,12 @@ void Transfers::OnCopy(Session& session, const wire::CopyOp& op, Time now) {
     const Array& source = *session.arrays.Find(from);
     for (const Run& run : source.runs) rooms_.storages.Hold(run);
     copies_.Add({source.shape, source.runs, to, rooms_.nodes.Number(id)},
-                WayOf(source, devices, op.memory_kind()));
+                CriteriaOf(source, devices, op.memory_kind()));
   }
 }
 
 void Transfers::SendCopies(Session& session) {
-  std::optional<CopyRoute> route;  // of the last one: mostly, all go the same way
+  std::optional<CopyRoute> route;  // of the last one: mostly, all go between the same devices
   for (const CopyBatch& batch : copies_.Take()) {
     if (!route || route->from != batch.from || route->to != batch.to)
       route.emplace(rooms_.fleet.lists().topology(), batch.from, batch.to);
@@ -332,17 +332,17 @@ bool Transfers::MayOvertakeCopies(const Session& session, const wire::Op& op) {
   }
 }
 
-CopyBatches::Way Transfers::WayOf(const Array& array, const DeviceListRef& to,
-                                  const std::string& memory_kind) const {
-  CopyBatches::Way way{.from = array.devices,
-                       .to = to,
-                       .memory_kind = memory_kind,
-                       .shard_bytes = array.shape->shard_bytes,
-                       .runs = array.runs.size(),
-                       .unusual_type = UnusualType(array.shape->element_type),
-                       .producers = {}};
-  for (const Run& run : array.runs) way.producers.Add(rooms_.storages.ProducerOf(run.storage));
-  return way;
+CopyBatches::Criteria Transfers::CriteriaOf(const Array& array, const DeviceListRef& to,
+                                            const std::string& memory_kind) const {
+  CopyBatches::Criteria criteria{.from = array.devices,
+                                 .to = to,
+                                 .memory_kind = memory_kind,
+                                 .shard_bytes = array.shape->shard_bytes,
+                                 .runs = array.runs.size(),
+                                 .unusual_type = UnusualType(array.shape->element_type),
+                                 .producers = {}};
+  for (const Run& run : array.runs) criteria.producers.Add(rooms_.storages.ProducerOf(run.storage));
+  return criteria;
 }
 
 wire::FailureRef Transfers::CheckCopy(const Session& session, ArrayHandle source,

@@ -1,7 +1,7 @@
 // The operations that move arrays: uploads, puts, copies and fetches. Each becomes one node, sent to the islands of its
 // shards (DF-1). The arrays of a put are one node as far as they come one after the other in it and are accepted; what
 // may be wrong with one of them alone is found here, since a node fails as a whole (ER-2). Of copies, the arrays that
-// go the same way become one node (copy_batches.h), also those of consecutive operations: a client may copy array by
+// belong together become one node (copy_batches.h), also those of consecutive operations: a client may copy array by
 // array. So copies wait until SendCopies, and hold their sources (OB-1). What is refused spoils its own results, and
 // its client is told.
 //
@@ -65,8 +65,8 @@ class Transfers {
   wire::FailureRef CheckUpload(const Session& session, const wire::UploadOp& op, Time now,
                                DeviceListRef& devices);
   wire::FailureRef CheckCopy(const Session& session, ArrayHandle source, size_t shards) const;
-  CopyBatches::Way WayOf(const Array& array, const DeviceListRef& to,
-                         const std::string& memory_kind) const;
+  CopyBatches::Criteria CriteriaOf(const Array& array, const DeviceListRef& to,
+                                   const std::string& memory_kind) const;
   void Copy(Session& session, const CopyBatch& batch, const CopyRoute& route);
 
   const Rooms rooms_;

@@ -92,7 +92,7 @@ void CompilerLinks::End(const CompilerEnd& end) {
   const uint64_t process_id = compiler.process_id;
   compiler.link->Close(why);
   Lose(end.compiler, why);
-  if (!end.at_ease) events_.on_silent(process_id);
+  if (!end.idle) events_.on_silent(process_id);
 }
 
 void CompilerLinks::Lose(uint32_t index, const absl::Status& why) {

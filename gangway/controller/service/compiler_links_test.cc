@@ -117,8 +117,8 @@ TEST_F(CompilerLinksTest, TM1_ASilentProcessIsEndedAndNamed) {
   ASSERT_TRUE(first_->closed.has_value());
   EXPECT_THAT(std::string(first_->closed->message()), HasSubstr("silent for 5000 ms"));
   ASSERT_TRUE(Welcome(first_, 0, 3).ok());
-  links_.End({.compiler = 0, .why = "it had no work", .at_ease = true});
-  links_.End({.compiler = 0, .why = "it had no work", .at_ease = true});
+  links_.End({.compiler = 0, .why = "it had no work", .idle = true});
+  links_.End({.compiler = 0, .why = "it had no work", .idle = true});
   EXPECT_THAT(Told(), ElementsAre("up 0 1003", "down 0"));
 }
 
