@@ -185,7 +185,7 @@ struct CancelLaunch {
 };
 
 // Another worker has started, or has ended (incarnation 0).
-struct KnowMember {
+struct UpdatePeer {
   WorkerRef worker;
 };
 
@@ -315,15 +315,15 @@ struct SendReports {
 };
 
 // Log an unexpected event that the core has handled.
-struct Complain {
+struct LogWarning {
   std::string text;
 };
 
-using Action =
-    std::variant<CreateStorage, PrepareLaunch, PrepareCopy, NamePeers, CancelTransfers,
-                 CancelLaunch, KnowMember, PreparePut, PrepareFetch, Run, Discard, SkipPosition,
-                 FillUpload, DropUpload, PoisonStorage, FailFetch, DropStorage, DropShards,
-                 LoadExecutable, UnloadExecutable, EndStreams, ReportUsage, SendReports, Complain>;
+using Action = std::variant<CreateStorage, PrepareLaunch, PrepareCopy, NamePeers, CancelTransfers,
+                            CancelLaunch, UpdatePeer, PreparePut, PrepareFetch, Run, Discard,
+                            SkipPosition, FillUpload, DropUpload, PoisonStorage, FailFetch,
+                            DropStorage, DropShards, LoadExecutable, UnloadExecutable, EndStreams,
+                            ReportUsage, SendReports, LogWarning>;
 
 }  // namespace gangway::worker
 

@@ -77,7 +77,7 @@ TEST_F(ExecutablesTest, OnlyCollectivesOfOurOwnHaveMembersAndAnEpoch) {
   wire::Worker other;
   other.add_devices(24);
   other.set_incarnation(7);
-  fleet_.Know(other);
+  fleet_.UpdatePeer(other);
   wire::Load load = LoadOn({10, 24});
   load.mutable_positions()->set_partitions(2);
   load.set_island_epoch(4);

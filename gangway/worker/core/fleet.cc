@@ -22,7 +22,7 @@ void Fleet::Open(const wire::OpenDevices& open) {
   }
 }
 
-WorkerRef Fleet::Know(wire::Worker& other) {
+WorkerRef Fleet::UpdatePeer(wire::Worker& other) {
   if (!BeginEpoch(other.island_epoch())) return nullptr;
   const auto worker = std::make_shared<const wire::Worker>(std::move(other));
   for (const uint32_t device : worker->devices()) others_[DeviceId(device)] = worker;

@@ -42,7 +42,7 @@ class Fleet {
   void Open(const wire::OpenDevices& open);
   // Takes the description of another worker, which replaces an earlier one of the same devices. Incarnation 0: it is
   // down. Null: the description is out of date.
-  WorkerRef Know(wire::Worker& other);
+  WorkerRef UpdatePeer(wire::Worker& other);
 
   LocalPositions PositionsOf(const google::protobuf::RepeatedField<uint32_t>& devices) const;
   // For error texts. `local`: -1 if the device is not this worker's.

@@ -21,7 +21,7 @@ wire::Worker Describe(const std::vector<uint32_t>& devices, uint64_t incarnation
   return worker;
 }
 
-bool Know(Fleet& fleet, wire::Worker worker) { return fleet.Know(worker) != nullptr; }
+bool Update(Fleet& fleet, wire::Worker worker) { return fleet.UpdatePeer(worker) != nullptr; }
 
 // 0: none is named.
 std::vector<uint64_t> Incarnations(const std::vector<WorkerRef>& workers) {
@@ -66,18 +66,18 @@ TEST(FleetTest, AnEpochOnlyGrows) {
 
 TEST(FleetTest, ADescriptionOfAnEarlierEpochChangesNothing) {
   Fleet fleet = FleetOfTwo();
-  EXPECT_TRUE(Know(fleet, Describe({24, 25}, 7, 3)));
+  EXPECT_TRUE(Update(fleet, Describe({24, 25}, 7, 3)));
   EXPECT_EQ(fleet.epoch(), 3u);
-  EXPECT_FALSE(Know(fleet, Describe({24, 25}, 6, 2)));
+  EXPECT_FALSE(Update(fleet, Describe({24, 25}, 6, 2)));
   EXPECT_THAT(Incarnations(fleet.SendersOn({DeviceId(24)})), ElementsAre(7));
-  EXPECT_TRUE(Know(fleet, Describe({24, 25}, 8, 3)));
+  EXPECT_TRUE(Update(fleet, Describe({24, 25}, 8, 3)));
   EXPECT_THAT(Incarnations(fleet.SendersOn({DeviceId(24)})), ElementsAre(8));
 }
 
 TEST(FleetTest, ASenderThatIsDownOrNotKnownIsNull) {
   Fleet fleet = FleetOfTwo();
-  Know(fleet, Describe({24}, 7));
-  Know(fleet, Describe({25}, 0));
+  Update(fleet, Describe({24}, 7));
+  Update(fleet, Describe({25}, 0));
   EXPECT_THAT(Incarnations(fleet.SendersOn({DeviceId(25), DeviceId(24), DeviceId(26)})),
               ElementsAre(0, 7, 0));
   EXPECT_EQ(fleet.SendersOn({DeviceId(25)}).at(0), nullptr);
@@ -85,8 +85,8 @@ TEST(FleetTest, ASenderThatIsDownOrNotKnownIsNull) {
 
 TEST(FleetTest, AMemberIsNamedOnceForDevicesThatFollowOneAnother) {
   Fleet fleet = FleetOfTwo();
-  Know(fleet, Describe({24, 25}, 7));
-  Know(fleet, Describe({26, 27}, 9));
+  Update(fleet, Describe({24, 25}, 7));
+  Update(fleet, Describe({26, 27}, 9));
   EXPECT_THAT(Incarnations(fleet.MembersOn({DeviceId(10), DeviceId(24), DeviceId(25), DeviceId(26),
                                             DeviceId(27), DeviceId(99)})),
               ElementsAre(7, 9));

@@ -88,7 +88,8 @@ void WorkerCore::Prepare(wire::Node& message) {
   Ordinal ordinal(message.ordinal());
   auto [entry, is_new] = nodes_.try_emplace(ordinal);
   if (!is_new)
-    return Emit(Complain{absl::StrCat("Node ", ordinal, " arrived twice; the second was ignored")});
+    return Emit(
+        LogWarning{absl::StrCat("Node ", ordinal, " arrived twice; the second was ignored")});
   Node& node = entry->second;
   node.session = SessionId(message.session());
   std::optional<wire::Failure> failure;

@@ -69,7 +69,7 @@ void WorkerCore::On(ItemArrived& event) {
     case wire::IslandItem::kEndSession:
       return EndSession(SessionId(item.end_session().session()));
     case wire::IslandItem::kPeers:
-      for (wire::Worker& other : *item.mutable_peers()->mutable_workers()) Know(other);
+      for (wire::Worker& other : *item.mutable_peers()->mutable_workers()) OnPeer(other);
       return;
     case wire::IslandItem::kProbe:
       return Emit(ReportUsage{item.probe()});
@@ -82,7 +82,7 @@ void WorkerCore::On(ItemArrived& event) {
     case wire::IslandItem::kAdmit:
     case wire::IslandItem::kReplaceWorker:
     case wire::IslandItem::ITEM_NOT_SET:
-      return Emit(Complain{
+      return Emit(LogWarning{
           absl::StrCat("An item of kind ", static_cast<int>(item.item_case()),
                        " came from the scheduler and was ignored; do the versions match?")});
   }
@@ -91,16 +91,16 @@ void WorkerCore::On(ItemArrived& event) {
 void WorkerCore::Open(const wire::OpenDevices& open) {
   fleet_.Open(open);
   if (open.devices_size() != identity_.device_count) {
-    Emit(Complain{absl::StrCat("The scheduler named ", open.devices_size(), " devices for ",
-                               identity_.name, ", which has ", identity_.device_count)});
+    Emit(LogWarning{absl::StrCat("The scheduler named ", open.devices_size(), " devices for ",
+                                 identity_.name, ", which has ", identity_.device_count)});
   }
 }
 
-void WorkerCore::Know(wire::Worker& other) {
-  WorkerRef worker = fleet_.Know(other);
-  if (worker != nullptr) return Emit(KnowMember{std::move(worker)});
-  Emit(Complain{absl::StrCat("A member of epoch ", other.island_epoch(),
-                             " was named and ignored: the island is in epoch ", fleet_.epoch())});
+void WorkerCore::OnPeer(wire::Worker& other) {
+  WorkerRef worker = fleet_.UpdatePeer(other);
+  if (worker != nullptr) return Emit(UpdatePeer{std::move(worker)});
+  Emit(LogWarning{absl::StrCat("A member of epoch ", other.island_epoch(),
+                               " was named and ignored: the island is in epoch ", fleet_.epoch())});
 }
 
 void WorkerCore::On(ExecutableLoaded& event) {
@@ -132,7 +132,7 @@ void WorkerCore::On(UploadsMoved& event) {
 void WorkerCore::On(NodeEnded& event) {
   auto entry = nodes_.find(event.ordinal);
   if (entry == nodes_.end()) {
-    return Emit(Complain{absl::StrCat("Node ", event.ordinal, " ended twice or is unknown")});
+    return Emit(LogWarning{absl::StrCat("Node ", event.ordinal, " ended twice or is unknown")});
   }
   Node& node = entry->second;
   node.prepared = false;
@@ -152,7 +152,7 @@ void WorkerCore::On(MemberFailed& event) {
 void WorkerCore::NoteFailure(Ordinal ordinal, Node& node, wire::Failure failure) {
   if (failure.gang() == 0) failure.set_gang(ordinal.number());
   node.failure = std::move(failure);
-  Verdict(ordinal);
+  SettleFailure(ordinal);
 }
 
 void WorkerCore::On(RoundEnded&) {
@@ -178,7 +178,7 @@ void WorkerCore::Release(Ordinal ordinal, OrderPosition position) {
                                 ordinal, nullptr));
   }
   Node& node = entry->second;
-  if (node.released) return Emit(Complain{absl::StrCat("Node ", ordinal, " was released twice")});
+  if (node.released) return Emit(LogWarning{absl::StrCat("Node ", ordinal, " was released twice")});
   node.released = true;
   node.order_position = position;
   if (std::optional<wire::Failure> failure = FailureBefore(ordinal, node))
@@ -320,9 +320,9 @@ void WorkerCore::ReportLoaded(ExecutableId executable,
   if (failure) *loaded.mutable_failure() = *failure;
 }
 
-// A device reported that the node failed. The failure of an input is the cause; while an input is
-// pending, the verdict waits for it.
-void WorkerCore::Verdict(Ordinal ordinal) {
+// A device has reported that the node failed. If an input has failed, that is the cause; while an input
+// is pending, the failure is not reported.
+void WorkerCore::SettleFailure(Ordinal ordinal) {
   auto entry = nodes_.find(ordinal);
   if (entry == nodes_.end()) return;
   std::optional<wire::Failure> verdict = entry->second.failure;
@@ -347,7 +347,7 @@ void WorkerCore::Verdict(Ordinal ordinal) {
 void WorkerCore::SettleWaiters() {
   for (std::vector<Ordinal> woken = storages_.TakeWoken(); !woken.empty();
        woken = storages_.TakeWoken()) {
-    for (Ordinal ordinal : woken) Verdict(ordinal);
+    for (Ordinal ordinal : woken) SettleFailure(ordinal);
   }
 }
 

@@ -71,7 +71,7 @@ class WorkerCore {
     bool ended = false;  // that task has ended
     SessionId session;
     wire::ProgramLabelRef program;  // of a launch
-    std::vector<StorageId> inputs;  // storages with local shards, each once
+    std::vector<StorageId> inputs;  // that have local shards which it reads, each once
     std::vector<StorageId> outputs;
     ExecutableId executable;
     std::optional<wire::Failure> failure;
@@ -79,7 +79,8 @@ class WorkerCore {
     bool transfers = false;          // a copy from or to other workers
     std::vector<DeviceId> sources;   // of a copy's receives, in their order
     FetchId fetch;
-    std::vector<uint32_t> fetch_shards;  // local ones
+    std::vector<uint32_t>
+        fetch_shards;  // local ones; once its task has ended, those that it did not send
   };
 
   // Events.
@@ -95,7 +96,7 @@ class WorkerCore {
 
   // Items.
   void Open(const wire::OpenDevices& open);
-  void Know(wire::Worker& other);
+  void OnPeer(wire::Worker& other);
   void Release(Ordinal ordinal, OrderPosition position);
   void Cancel(Ordinal ordinal, const wire::Failure& failure);
   void CancelReleased(Ordinal ordinal, Node& node, const wire::Failure& failure);
@@ -119,7 +120,7 @@ class WorkerCore {
   void TryFill(const UploadKey& key);
   void Finish(Ordinal ordinal, std::optional<wire::Failure> failure);
   void NoteFailure(Ordinal ordinal, Node& node, wire::Failure failure);
-  void Verdict(Ordinal ordinal);
+  void SettleFailure(Ordinal ordinal);
   void SettleWaiters();
   void ForgetUpload(Node& node);
 

@@ -780,7 +780,7 @@ TEST_F(WorkerCoreTest, AGangOfAnEarlierEpochOfItsIslandIsRefused) {
     other.set_island_epoch(epoch);
     other.set_incarnation(70 + epoch);
     for (uint32_t device : {12, 13}) other.add_devices(device);
-    return All<KnowMember>(Item(item)).size();
+    return All<UpdatePeer>(Item(item)).size();
   };
   auto launch = [this](uint64_t ordinal, uint64_t epoch, uint64_t executable) {
     wire::IslandItem item = NodeItem(ordinal);

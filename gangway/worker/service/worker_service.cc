@@ -259,7 +259,7 @@ void WorkerService::Do(Action& action) {
           [](DropShards& each) { LocalStorages::Drop(each); },
           [this](LoadExecutable& each) { executables_.Load(each); },
           [this](UnloadExecutable& each) { executables_.Unload(each); },
-          [this](KnowMember& each) { executables_.Know(*each.worker); },
+          [this](UpdatePeer& each) { executables_.UpdatePeer(*each.worker); },
           [this](PrepareLaunch& each) { each.held.Set(tasks_.Make(each)); },
           [this](PrepareCopy& each) { each.held.Set(tasks_.Make(each)); },
           [this](PreparePut& each) { each.held.Set(tasks_.Make(each)); },
@@ -288,7 +288,7 @@ void WorkerService::Do(Action& action) {
           [this](EndStreams& each) { streams_.EndSession(each.session); },
           [this](ReportUsage& each) { reports_.AddUsage(each.probe); },
           [this](SendReports& each) { reports_.Send(std::move(each.batch)); },
-          [this](Complain& each) { spdlog::warn("{}: {}", options_.identity.name, each.text); },
+          [this](LogWarning& each) { spdlog::warn("{}: {}", options_.identity.name, each.text); },
       },
       action);
 }

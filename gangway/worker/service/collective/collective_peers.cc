@@ -108,7 +108,7 @@ bool CollectivePeers::SharesMemory(const wire::Worker& worker) const {
          !worker.collectives().name().empty();
 }
 
-void CollectivePeers::Know(const wire::Worker& worker) {
+void CollectivePeers::AddMember(const wire::Worker& worker) {
   if (arena_ == nullptr) return;
   const auto [entry, is_new] = members_.try_emplace(worker.index());
   Member& member = entry->second;
@@ -151,8 +151,8 @@ void CollectivePeers::Know(const wire::Worker& worker) {
   early_.erase(early);
 }
 
-void CollectivePeers::Update(const wire::Worker& worker) {
-  if (worker.island() == options_.island && members_.contains(worker.index())) Know(worker);
+void CollectivePeers::UpdateMember(const wire::Worker& worker) {
+  if (worker.island() == options_.island && members_.contains(worker.index())) AddMember(worker);
 }
 
 // Until it is there, or the worker is gone: then the scheduler says so.

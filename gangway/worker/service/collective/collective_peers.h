@@ -70,9 +70,9 @@ class CollectivePeers {
   absl::Status Begin() GANGWAY_EXCLUDES(mutex_);
   // A worker that has members of a program here, or that it is down. Ignored before Begin has succeeded: then no
   // program here has members, and with the load of the first one all come that are known.
-  void Know(const wire::Worker& member);
+  void AddMember(const wire::Worker& member);
   // Likewise, if the worker is a member of a program that was loaded here.
-  void Update(const wire::Worker& worker);
+  void UpdateMember(const wire::Worker& worker);
 
   // The devices of the positions, by their ids. Of a worker that is not known, waits for it end with an error. `met`:
   // by position, whether a member here exchanges messages with it. To other workers on other hosts no way is opened.

@@ -62,7 +62,7 @@ void LocalExecutables::Load(LoadExecutable& action) {
   if (plan.ok() && *plan != nullptr)
     if (absl::Status begun = peers_->Begin(); !begun.ok()) plan = begun;
   if (plan.ok() && *plan != nullptr) NameCollectives(action.executable, **plan);
-  for (const WorkerRef& member : action.members) peers_->Know(*member);
+  for (const WorkerRef& member : action.members) peers_->AddMember(*member);
   auto slot = std::make_shared<ExecutableSlot>(ExecutableSlot::Traits{
       .name = action.name,
       .turn = alone ? DeviceThread::Turn::kGangAlone : DeviceThread::Turn::kGang,
@@ -89,9 +89,9 @@ void LocalExecutables::Unload(const UnloadExecutable& action) {
   loader_->Post([slot = action.held.Take()] {});  // freed on the loader's thread
 }
 
-void LocalExecutables::Know(const wire::Worker& worker) {
+void LocalExecutables::UpdatePeer(const wire::Worker& worker) {
   const uint64_t before = peers_->version();
-  peers_->Update(worker);
+  peers_->UpdateMember(worker);
   // They hold the memory of members that are gone.
   if (peers_->version() != before) peers_of_.clear();
 }

@@ -37,7 +37,7 @@ class LocalExecutables {
   void Unload(const UnloadExecutable& action);
 
   // Another worker has started, or has ended (incarnation 0).
-  void Know(const wire::Worker& worker);
+  void UpdatePeer(const wire::Worker& worker);
 
   // Empty for a program without collectives of Gangway's own.
   GangCollectives::Parts CollectivesOf(const PrepareLaunch& launch);

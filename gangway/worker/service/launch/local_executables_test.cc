@@ -155,9 +155,9 @@ TEST_F(LocalExecutablesTest, LaunchesAfterAMembersEndDoNotMeetItsMemory) {
   EXPECT_FALSE(Load(WithCollectives()).failure.has_value());
   const GangCollectives::Parts before = Launch();
   EXPECT_EQ(Reached(before), absl::OkStatus());
-  executables_.Know(*Worker(7, 78, DeviceId(950)));
+  executables_.UpdatePeer(*Worker(7, 78, DeviceId(950)));
   EXPECT_EQ(Launch().peers, before.peers) << "it is a member of no program here";
-  executables_.Know(*Worker(1, 0, kPeerDevice));
+  executables_.UpdatePeer(*Worker(1, 0, kPeerDevice));
   const GangCollectives::Parts after = Launch();
   EXPECT_NE(after.peers, before.peers);
   EXPECT_FALSE(Reached(after).ok());
@@ -167,7 +167,7 @@ TEST_F(LocalExecutablesTest, TheMemoryOfMembersIsLetGoOnceAMemberHasEndedOrThePr
   EXPECT_FALSE(Load(WithCollectives()).failure.has_value());
   std::weak_ptr<PendingPeers> known = Launch().peers;
   EXPECT_FALSE(known.expired());
-  executables_.Know(*Worker(1, 0, kPeerDevice));
+  executables_.UpdatePeer(*Worker(1, 0, kPeerDevice));
   EXPECT_TRUE(known.expired());
   known = Launch().peers;
   EXPECT_FALSE(known.expired());
