@@ -34,8 +34,7 @@ void Fetches::Fetch(ArrayHandle array, std::span<const uint32_t> shards, FetchSi
         [done = std::move(sink.on_done), why = submitter_.lost()] { done(why); });
   }
   const bool may_join = sink.may_join && shards.size() == 1;
-  const Submitter::Sending sending(
-      submitter_, may_join ? Submitter::Urgency::kBatched : Submitter::Urgency::kAnswered);
+  const Submitter::Sending sending(submitter_, may_join ? Urgency::kBatched : Urgency::kAnswered);
   MutexLock lock(mutex_);
   std::optional<FetchId> id;
   if (may_join) id = Join(handles_.WorkerOf({array, shards[0]}), {array, shards[0]});

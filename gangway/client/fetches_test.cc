@@ -4,9 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <future>
 #include <map>
 
 #include "gangway/client/array_literal.h"
+#include "gangway/client/batch_pace.h"
 #include "gangway/client/recorded_session.h"
 
 namespace gangway::client {
@@ -111,6 +114,26 @@ TEST_F(FetchesTest, FetchesFromOneWorkerJoinAndOthersDoNot) {
   fetches_.EndAll(absl::CancelledError("over"));
   EXPECT_EQ(other->done.size(), 1u);
   EXPECT_EQ(alone->done.size(), 1u);
+}
+
+// Its caller waits for a fetch that may not join others; one that may is held with the calls that nothing waits for.
+TEST_F(FetchesTest, FarAheadOfItsCallsACallerSendsAFetchThatMayNotJoin) {
+  std::promise<void> go_on;  // the loop sends nothing until then
+  session_.loop.Post([gate = go_on.get_future().share()] { gate.wait(); });
+  session_.submitter.EndLook();  // the caller's: it does not look for every end
+  for (uint64_t i = 0; i < 2 * BatchPace::kAheadOps; ++i) {
+    session_.Advance(std::chrono::microseconds(40));
+    const Submitter::Sending sending(session_.submitter);
+    ASSERT_TRUE(session_.submitter.Append(1, nullptr, [](wire::Op&) {}).ok());
+  }
+  session_.Advance(2 * BatchPace::kSendInterval);  // it earns two sends at once
+  const size_t before = session_.link->frames().size();
+  const auto joint = Fetch(1_array, {0}, /*may_join=*/true);
+  EXPECT_EQ(session_.link->frames().size(), before);
+  const auto alone = Fetch(1_array, {1});
+  EXPECT_EQ(session_.link->frames().size(), before + 1);
+  go_on.set_value();
+  fetches_.EndAll(absl::CancelledError("over"));
 }
 
 TEST_F(FetchesTest, ALostWorkerEndsWhatIsAwaitedFromIt) {

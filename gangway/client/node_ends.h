@@ -6,8 +6,11 @@
 #include <algorithm>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <utility>
 #include <vector>
+
+#include "absl/status/status.h"
 
 #include "gangway/client/client.h"
 
@@ -15,8 +18,13 @@ namespace gangway::client {
 
 class NodeEnds {
  public:
-  // The next node; `ended` may be empty.
-  void Submit(StatusCallback ended) { nodes_.push_back({std::move(ended), false}); }
+  // The next nodes, at least one. `ended` is for the last of them that ends, with the first failure of all; it may be
+  // empty.
+  void Submit(uint64_t count, StatusCallback ended) {
+    if (count > 1 && ended) ended = AfterAll(count, std::move(ended));
+    for (uint64_t i = 1; i < count; ++i) nodes_.push_back({ended, false});
+    nodes_.push_back({std::move(ended), false});
+  }
 
   // Takes out what is to run at the end of `count` nodes from `first` on. Nodes that have ended, or were never
   // submitted, are skipped.
@@ -48,6 +56,21 @@ class NodeEnds {
     StatusCallback ended;
     bool has_ended = false;
   };
+
+  // Calls `done` with the first failure of `count` calls, at the last of them, which come one at a time.
+  static StatusCallback AfterAll(uint64_t count, StatusCallback done) {
+    struct State {
+      uint64_t left = 0;
+      absl::Status first;
+      StatusCallback done;
+    };
+    auto state = std::make_shared<State>(State{count, absl::OkStatus(), std::move(done)});
+    return [state](const absl::Status& status) {
+      state->first.Update(status);
+      if (--state->left == 0) state->done(state->first);
+    };
+  }
+
   uint64_t ended_before_ = 0;  // all nodes up to this number have ended
   std::deque<Node> nodes_;     // the later ones
 };

@@ -54,7 +54,7 @@ absl::Status CheckSize(const std::string& program) {
 void Questions::Compile(ExecutableHandle handle, std::string program, std::string format,
                         std::string options, std::span<const uint32_t> devices,
                         CompileCallback done) {
-  const Submitter::Sending sending(submitter_, Submitter::Urgency::kAtOnce);
+  const Submitter::Sending sending(submitter_, Urgency::kAtOnce);
   absl::Status refused = submitter_.lost();
   if (refused.ok()) refused = CheckSize(program);
   MutexLock lock(mutex_);
@@ -91,7 +91,7 @@ void Questions::OnCompiled(wire::Compiled& compiled) {
 }
 
 void Questions::Await(std::span<const ArrayHandle> arrays, StatusCallback done) {
-  const Submitter::Sending sending(submitter_, Submitter::Urgency::kAtOnce);
+  const Submitter::Sending sending(submitter_, Urgency::kAtOnce);
   const auto id = submitter_.NewId<AwaitId>();
   MutexLock lock(mutex_);
   const absl::Status refused = submitter_.Append(0, nullptr, [&](wire::Op& op) {

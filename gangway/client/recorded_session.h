@@ -3,12 +3,14 @@
 #define GANGWAY_CLIENT_RECORDED_SESSION_H_
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include "gangway/base/answer.h"
+#include "gangway/base/clock.h"
 #include "gangway/base/executor.h"
 #include "gangway/base/mutex.h"
 #include "gangway/client/activity.h"
@@ -73,7 +75,8 @@ class RecordedSession {
                        [this](const absl::Status& why) {
                          failure = why;
                          ++failures;
-                       }}),
+                       },
+                   .now = [this] { return Now(); }}),
         handles(&loop, &submitter) {
     handles.SetWorkers({{0, {0, 0}}, {1, {0, 0}}, {2, {1, 0}}, {3, {1, 0}}});
     submitter.Open(link, {});
@@ -97,6 +100,8 @@ class RecordedSession {
       for (const wire::Op& op : frame.session_batch().ops()) ops.push_back(op);
     return ops;
   }
+  // The time that the pace goes by is the test's from the first call on.
+  void Advance(std::chrono::microseconds by) { time_ = (Now() + by).time_since_epoch(); }
   void Lose(const absl::Status& why) {
     OnLoop([&] {
       submitter.Lose(why);
@@ -115,6 +120,15 @@ class RecordedSession {
   Activity activity;
   Submitter submitter;
   Handles handles;
+
+ private:
+  Clock::time_point Now() const {
+    const Clock::duration set = time_.load();
+    return set == Clock::duration::zero() ? Clock::now() : Clock::time_point(set);
+  }
+
+  // Since the clock's epoch; zero: no test has set it.
+  std::atomic<Clock::duration> time_{Clock::duration::zero()};
 };
 
 }  // namespace gangway::client

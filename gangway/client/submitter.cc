@@ -2,53 +2,21 @@
 #include "gangway/client/submitter.h"
 
 #include "gangway/base/check.h"
-#include "gangway/base/trace.h"
 #include "gangway/wire/failure.h"
 
 namespace gangway::client {
 namespace {
 
-constexpr int kBatchOps = 4096;  // per frame
 constexpr int kSendRounds = 4;
-// Callers may send this many operations at once, and one more in each interval.
-constexpr int kSendsAtOnce = 4;
-constexpr std::chrono::microseconds kSendInterval{100};
-constexpr std::chrono::microseconds kLaterInterval{1000};
-// A caller is far ahead after so many operations without a wait, while the next one comes within the interval. The
-// interval is well below the time after which the controller takes a session for idle, and tells it of its ends.
-constexpr uint64_t kAheadOps = 16;
-constexpr std::chrono::microseconds kAheadInterval{300};
-constexpr int kBurstOps = 256;  // of which a burst is sent without waiting for the interval's end
-// Unsent programs and operations: more than the controller accepts of one session's programs.
-constexpr size_t kWaitingBytesMax = size_t{2} << 30;
-
-// Calls `done` with the first failure of `count` calls, at the last of them, which come one at a time.
-StatusCallback AfterAll(uint64_t count, StatusCallback done) {
-  struct State {
-    uint64_t left = 0;
-    absl::Status first;
-    StatusCallback done;
-  };
-  auto state = std::make_shared<State>(State{count, absl::OkStatus(), std::move(done)});
-  return [state](const absl::Status& status) {
-    state->first.Update(status);
-    if (--state->left == 0) state->done(state->first);
-  };
-}
 
 }  // namespace
 
 void Submitter::Open(std::shared_ptr<transport::Link> link, wire::Frame hello) {
-  {
-    MutexLock lock(sender_mutex_);
-    sender_ = std::make_unique<transport::PacedSender>(
-        link, [this](wire::Frame& sending) { Stamp(sending); },
-        transport::PacedSender::Options{.waiting_bytes_max = kWaitingBytesMax});
-  }
+  sender_.Open(link);
   {
     MutexLock lock(mutex_);
     link_ = std::move(link);
-    batches_.push_back(std::move(hello));
+    batches_.Add(std::move(hello));
   }
   SendBatches();
 }
@@ -67,19 +35,14 @@ OperationId Submitter::NextOperation(uint64_t nodes) const {
 
 wire::Op* Submitter::NewOp(uint64_t nodes, StatusCallback ended) {
   CountNodes(nodes, std::move(ended));
-  if (looks_.MayTellTogether()) AddOp()->mutable_tell_ends()->set_when(wire::ENDS_TOGETHER);
-  return AddOp();
-}
-
-wire::Op* Submitter::AddOp() {
-  if (batches_.empty() || batches_.back().session_batch().ops_size() >= kBatchOps)
-    batches_.emplace_back();
-  return batches_.back().mutable_session_batch()->add_ops();
+  if (looks_.MayTellTogether())
+    batches_.AddOp()->mutable_tell_ends()->set_when(wire::ENDS_TOGETHER);
+  return batches_.AddOp();
 }
 
 void Submitter::CountNodes(uint64_t nodes, StatusCallback ended) {
   NoteEnds(nodes, std::move(ended));
-  if (nodes > 0) ++unawaited_ops_;
+  if (nodes > 0) pace_.NoteOperation();
   submitted_.fetch_add(nodes, std::memory_order_relaxed);
 }
 
@@ -93,17 +56,8 @@ void Submitter::NoteEnds(uint64_t nodes, StatusCallback ended) {
     if (ended) DeferLocked([ended = std::move(ended)] { ended(absl::OkStatus()); });
     return;
   }
-  // Of several nodes, the last one that ends tells; their first failure counts.
-  if (nodes > 1 && ended) ended = AfterAll(nodes, std::move(ended));
-  for (uint64_t i = 1; i < nodes; ++i) ends_.Submit(ended);
-  ends_.Submit(std::move(ended));
+  ends_.Submit(nodes, std::move(ended));
   options_.activity->SetBusy(true);
-}
-
-wire::Op* Submitter::LastOp() {
-  if (batches_.empty() || !batches_.back().has_session_batch()) return nullptr;
-  auto* const ops = batches_.back().mutable_session_batch()->mutable_ops();
-  return ops->empty() ? nullptr : ops->Mutable(ops->size() - 1);
 }
 
 // --- Sending ---
@@ -111,57 +65,15 @@ wire::Op* Submitter::LastOp() {
 void Submitter::SendOrWake(Urgency urgency) {
   {
     MutexLock lock(mutex_);
-    if (urgency == Urgency::kAtOnce) unawaited_ops_ = 0;
+    if (urgency == Urgency::kAtOnce) pace_.NoteWait();
     if (batches_.empty()) return;
     if (sending_ || !link_ || link_->queued_bytes() > 0) return WakeLocked();
-    if (const auto interval = WaitOf(urgency)) {
-      const bool is_full =
-          batches_.size() > 1 || batches_.back().session_batch().ops_size() >= kBurstOps;
-      return is_full ? WakeLocked() : FlushWithinLocked(*interval);
-    }
+    const BatchPace::Context context{.holds_operations = flush_at_.has_value(),
+                                     .looks_for_all = looks_.are_for_all()};
+    if (const auto interval = pace_.WaitOf(urgency, options_.now(), context))
+      return batches_.HasBurst() ? WakeLocked() : FlushWithinLocked(*interval);
   }
   SendBatches();
-}
-
-std::optional<std::chrono::microseconds> Submitter::WaitOf(Urgency urgency) {
-  if (urgency == Urgency::kAtOnce) return std::nullopt;
-  if (urgency == Urgency::kLater && (FollowsAnother() || flush_at_.has_value()))
-    return kLaterInterval;
-  if (urgency == Urgency::kBatched && IsFarAhead()) return kAheadInterval;
-  if (!IsBurst()) return std::nullopt;
-  return urgency == Urgency::kLater ? kLaterInterval : kSendInterval;
-}
-
-// A script takes some 20 to 45 us for each call, and would send most of them on its own: it earns a send at once in
-// each interval. While nothing waits for one of them, none is the worse for waiting longer. Of a session that looks for
-// every end it is not known what it waits for.
-bool Submitter::IsFarAhead() {
-  const auto now = Clock::now();
-  const bool follows = now < std::exchange(ahead_until_, now + kAheadInterval);
-  return follows && unawaited_ops_ > kAheadOps && !looks_.are_for_all();
-}
-
-// Each frame costs both ends a system call and the controller a wake: a caller sends a few operations at once, those of
-// a burst travel together.
-bool Submitter::IsBurst() {
-  const auto now = Clock::now();
-  const auto earned = (now - refilled_) / kSendInterval;
-  if (sends_left_ + earned >= kSendsAtOnce) {
-    sends_left_ = kSendsAtOnce;
-    refilled_ = now;
-  } else {
-    sends_left_ += static_cast<int>(earned);
-    refilled_ += earned * kSendInterval;
-  }
-  if (sends_left_ == 0) return true;
-  --sends_left_;
-  return false;
-}
-
-// A burst of operations that may wait lasts longer than those at once that a caller earns.
-bool Submitter::FollowsAnother() {
-  const auto now = Clock::now();
-  return now < std::exchange(follows_until_, now + kLaterInterval);
 }
 
 void Submitter::SendNow() {
@@ -174,7 +86,7 @@ void Submitter::SendNow() {
 
 void Submitter::SendQuery(wire::Frame frame) {
   SendNow();
-  frame.set_epoch(epoch_);
+  frame.set_epoch(sender_.epoch());
   if (const auto to = link()) (void)to->Send(std::move(frame));  // on_closed reports a closed link
 }
 
@@ -192,15 +104,14 @@ void Submitter::SendBatches() {
         sending_ = false;
         return WakeLocked();
       }
-      frames.clear();
-      frames.swap(batches_);
+      batches_.TakeInto(frames);
       is_open = link_ != nullptr;
       sending = sending_ = !frames.empty();
       if (!sending) return;
     }
     for (wire::Frame& frame : frames) {
       if (!is_open) break;  // lost
-      absl::Status sent = Send(std::move(frame));
+      absl::Status sent = sender_.Send(std::move(frame));
       if (sent.ok()) continue;
       // `sending_` stays true.
       return options_.loop->Post([this, sent] { options_.on_failed(sent); });
@@ -208,24 +119,8 @@ void Submitter::SendBatches() {
   }
 }
 
-absl::Status Submitter::Send(wire::Frame frame) {
-  MutexLock lock(sender_mutex_);
-  return sender_ ? sender_->Send(std::move(frame)) : absl::OkStatus();
-}
-
-void Submitter::Stamp(wire::Frame& frame) {
-  frame.set_epoch(epoch_);
-  frame.set_sequence(++sequence_);
-  if (!frame.has_piece()) Trace(TraceKind::kSubmit, 0, session_, {}, sequence_);
-}
-
 void Submitter::OnWritable() {
-  absl::Status sent;
-  {
-    MutexLock lock(sender_mutex_);
-    if (sender_) sent = sender_->OnWritable();
-  }
-  if (!sent.ok()) options_.on_failed(sent);
+  if (const absl::Status sent = sender_.OnWritable(); !sent.ok()) options_.on_failed(sent);
 }
 
 bool Submitter::HoldsBurst() const {
@@ -235,7 +130,7 @@ bool Submitter::HoldsBurst() const {
 
 void Submitter::FlushSoon() {
   MutexLock lock(mutex_);
-  FlushWithinLocked(kSendInterval);
+  FlushWithinLocked(BatchPace::kSendInterval);
 }
 
 void Submitter::FlushWithinLocked(std::chrono::microseconds interval) {
@@ -328,7 +223,7 @@ void Submitter::BeginLook() {
     MutexLock lock(mutex_);
     const bool is_to_be_told = looks_.Begin();
     if (!lost_.ok()) return;
-    if (is_to_be_told) AddOp()->mutable_tell_ends()->set_when(wire::ENDS_AT_ONCE);
+    if (is_to_be_told) batches_.AddOp()->mutable_tell_ends()->set_when(wire::ENDS_AT_ONCE);
   }
   SendOrWake(Urgency::kAtOnce);
 }
@@ -340,9 +235,9 @@ void Submitter::LookFor(OperationId operation) {
     if (!lost_.ok() || !ends_.IsPending(number)) return;
     const EndLooks::Tell tell = looks_.LookFor(number);
     if (tell == EndLooks::Tell::kAtOnce) {
-      AddOp()->mutable_tell_ends()->set_when(wire::ENDS_AT_ONCE);
+      batches_.AddOp()->mutable_tell_ends()->set_when(wire::ENDS_AT_ONCE);
     } else if (tell == EndLooks::Tell::kTogether) {
-      wire::TellEndsOp& op = *AddOp()->mutable_tell_ends();
+      wire::TellEndsOp& op = *batches_.AddOp()->mutable_tell_ends();
       op.set_when(wire::ENDS_TOGETHER);
       op.set_looked_for(number);
     }
@@ -402,11 +297,10 @@ void Submitter::Close(const absl::Status& why) {
   {
     MutexLock lock(mutex_);
     link = std::exchange(link_, nullptr);
-    batches_.clear();
+    batches_.Clear();
   }
   if (link) link->Close(why);
-  MutexLock lock(sender_mutex_);
-  sender_.reset();
+  sender_.Close();
 }
 
 void Submitter::EndAll(const absl::Status& why) {

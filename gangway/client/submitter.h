@@ -3,9 +3,10 @@
 // accumulated batch as one frame. A caller sends a few operations at once, those of a burst travel together: the more
 // of them the longer nothing has waited for one, which sends what is held.
 //
-// It keeps the control link, the batch, the pace, the operations that have not ended (with their callbacks), the
-// callers that wait for room among them (TM-2), and the tasks that are to run on the loop, which also run during the
-// shutdown.
+// It composes the batches (op_batches.h), the pace (batch_pace.h), the sending end of the control link
+// (control_sender.h), the nodes that have not ended (node_ends.h) and the looks for their ends (end_looks.h). It keeps
+// the callers that wait for room among these nodes (TM-2), and the tasks that are to run on the loop, which also run
+// during the shutdown.
 //
 // Threading: thread-safe; what says so, on the loop only. The functions that Append and WithLast take run under its
 // lock. Below it, only Activity's is taken. No callback runs under it.
@@ -31,10 +32,12 @@
 #include "gangway/base/ids.h"
 #include "gangway/base/mutex.h"
 #include "gangway/client/activity.h"
+#include "gangway/client/batch_pace.h"
 #include "gangway/client/client.h"
+#include "gangway/client/control_sender.h"
 #include "gangway/client/end_looks.h"
 #include "gangway/client/node_ends.h"
-#include "gangway/transport/paced_sender.h"
+#include "gangway/client/op_batches.h"
 #include "gangway/transport/transport.h"
 #include "gangway/wire/wire.pb.h"
 
@@ -51,11 +54,8 @@ class Submitter {
     std::function<std::function<void()>()> take_beside;
     // The link took a frame no longer, so frames are lost. On the loop.
     std::function<void(const absl::Status& why)> on_failed;
+    std::function<Clock::time_point()> now = &Clock::now;  // that the pace goes by
   };
-  // kLater: behind another such one it waits, since nothing is done with it alone, and more will come. kBatched: as
-  // part of a burst it waits, for longer while the caller is far ahead, since LookFor sends what something waits for.
-  // kAnswered: as part of a burst it waits, but not for longer, since its caller waits for an answer.
-  enum class Urgency { kLater, kBatched, kAnswered, kAtOnce };
 
   // Declared before the lock under which an operation is appended, it sends the operation after that lock is released,
   // on the caller's thread (a link's Send never blocks). This saves each call a thread handoff.
@@ -77,10 +77,7 @@ class Submitter {
   // Frames go to `link` from now on; `hello` at once.
   void Open(std::shared_ptr<transport::Link> link, wire::Frame hello) GANGWAY_EXCLUDES(mutex_);
   // What frames carry from now on. On the loop.
-  void SetSession(uint64_t epoch, SessionId session) {
-    epoch_ = epoch;
-    session_ = session;
-  }
+  void SetSession(uint64_t epoch, SessionId session) { sender_.SetSession(epoch, session); }
 
   bool reports_ends() const { return options_.reports_ends; }  // Client::reports_ends
 
@@ -115,7 +112,7 @@ class Submitter {
     MutexLock lock(mutex_);
     if (!lost_.ok()) return Refuse(std::move(ended));
     const OperationId operation = NextOperation(nodes);
-    wire::Op* const last = LastOp();
+    wire::Op* const last = batches_.LastOp();
     if (last == nullptr || !join(*last, operation)) {
       fill(*NewOp(nodes, std::move(ended)), operation);
     } else {
@@ -128,7 +125,7 @@ class Submitter {
   template <typename Join>
   bool WithLast(Join join) GANGWAY_EXCLUDES(mutex_) {
     MutexLock lock(mutex_);
-    wire::Op* const last = LastOp();
+    wire::Op* const last = batches_.LastOp();
     return last != nullptr && join(*last);
   }
 
@@ -165,7 +162,7 @@ class Submitter {
   // From now on, nothing is submitted. False: it was lost before.
   bool Lose(const absl::Status& why) GANGWAY_EXCLUDES(mutex_);
   // After Lose: closes the link; then the callbacks of all that has not ended run. Both on the loop.
-  void Close(const absl::Status& why) GANGWAY_EXCLUDES(mutex_, sender_mutex_);
+  void Close(const absl::Status& why) GANGWAY_EXCLUDES(mutex_);
   void EndAll(const absl::Status& why) GANGWAY_EXCLUDES(mutex_);
 
   // The control link; null: it is closed.
@@ -175,21 +172,12 @@ class Submitter {
   absl::Status Refuse(StatusCallback ended) GANGWAY_REQUIRES(mutex_);
   OperationId NextOperation(uint64_t nodes) const;  // none without nodes
   wire::Op* NewOp(uint64_t nodes, StatusCallback ended) GANGWAY_REQUIRES(mutex_);
-  wire::Op* AddOp() GANGWAY_REQUIRES(mutex_);
-  wire::Op* LastOp() GANGWAY_REQUIRES(mutex_);  // that no frame has taken yet; null: none
   void CountNodes(uint64_t nodes, StatusCallback ended) GANGWAY_REQUIRES(mutex_);
   void NoteEnds(uint64_t nodes, StatusCallback ended) GANGWAY_REQUIRES(mutex_);
   void DeferLocked(std::function<void()> task) GANGWAY_REQUIRES(mutex_);
   void SendOrWake(Urgency urgency) GANGWAY_EXCLUDES(mutex_);
-  // How long what was appended waits for others to be sent with; null: not at all.
-  std::optional<std::chrono::microseconds> WaitOf(Urgency urgency) GANGWAY_REQUIRES(mutex_);
-  bool IsFarAhead() GANGWAY_REQUIRES(mutex_);
-  bool IsBurst() GANGWAY_REQUIRES(mutex_);
-  bool FollowsAnother() GANGWAY_REQUIRES(mutex_);
   void FlushWithinLocked(std::chrono::microseconds interval) GANGWAY_REQUIRES(mutex_);
   void WakeLocked() GANGWAY_REQUIRES(mutex_);
-  absl::Status Send(wire::Frame frame) GANGWAY_EXCLUDES(sender_mutex_);
-  void Stamp(wire::Frame& frame);
   void TellRoom() GANGWAY_EXCLUDES(mutex_);
 
   const Options options_;
@@ -200,26 +188,17 @@ class Submitter {
   mutable Mutex mutex_;
   absl::Status lost_ GANGWAY_GUARDED_BY(mutex_);
   std::shared_ptr<transport::Link> link_ GANGWAY_GUARDED_BY(mutex_);
-  std::vector<wire::Frame> batches_ GANGWAY_GUARDED_BY(mutex_);  // the last one is being filled
-  bool sending_ GANGWAY_GUARDED_BY(mutex_) = false;              // a thread is in SendBatches
+  OpBatches batches_ GANGWAY_GUARDED_BY(mutex_);
+  BatchPace pace_ GANGWAY_GUARDED_BY(mutex_);
+  bool sending_ GANGWAY_GUARDED_BY(mutex_) = false;  // a thread is in SendBatches
   bool flush_posted_ GANGWAY_GUARDED_BY(mutex_) = false;
   std::optional<Clock::time_point> flush_at_ GANGWAY_GUARDED_BY(mutex_);  // a timer will flush
-  int sends_left_ GANGWAY_GUARDED_BY(mutex_) = 0;                         // at once, by callers
-  Clock::time_point refilled_ GANGWAY_GUARDED_BY(mutex_);
-  Clock::time_point follows_until_ GANGWAY_GUARDED_BY(mutex_);  // those that may wait
-  uint64_t unawaited_ops_ GANGWAY_GUARDED_BY(mutex_) = 0;       // since something waited for one
-  Clock::time_point ahead_until_ GANGWAY_GUARDED_BY(mutex_);
   std::vector<std::function<void()>> deferred_ GANGWAY_GUARDED_BY(mutex_);
   NodeEnds ends_ GANGWAY_GUARDED_BY(mutex_);
   EndLooks looks_ GANGWAY_GUARDED_BY(mutex_);
   std::vector<std::function<void()>> room_ GANGWAY_GUARDED_BY(mutex_);
 
-  Mutex sender_mutex_;  // never held together with mutex_
-  std::unique_ptr<transport::PacedSender> sender_ GANGWAY_GUARDED_BY(sender_mutex_);  // on link_
-  // Used only in calls of sender_. The session is set before anything but the Hello is sent.
-  uint64_t sequence_ = 0;
-  uint64_t epoch_ = 0;
-  SessionId session_;
+  ControlSender sender_;  // on link_; used without the lock
 };
 
 }  // namespace gangway::client

@@ -71,7 +71,7 @@ std::optional<OperationId> Uploads::PutWithDeclaration(ArrayHandle array, const 
                                                        StatusCallback& ended) {
   const uint64_t cost = wire::PutCost(shards);
   OperationId operation{};
-  const Submitter::Sending sending(submitter_, Submitter::Urgency::kLater);
+  const Submitter::Sending sending(submitter_, Urgency::kLater);
   {
     MutexLock lock(mutex_);
     if (!TakePutRoom(cost)) return std::nullopt;
