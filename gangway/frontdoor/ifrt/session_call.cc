@@ -49,8 +49,8 @@ SessionCall::SessionCall(CallEnvironment& environment)
 }
 
 SessionCall::~SessionCall() {
-  if (admitted_) environment_.door.CloseSession(*connection_);
-  if (refusal_taken_) environment_.door.ReturnRefusal();
+  if (seat_ == Seat::kSession) environment_.door.CloseSession(*connection_);
+  if (seat_ == Seat::kRefusal) environment_.door.ReturnRefusal();
   MutexLock lock(first_limit_->mutex);
   first_limit_->call = nullptr;
 }
@@ -62,17 +62,10 @@ void SessionCall::Request(void* tag) {
 }
 
 void SessionCall::Begin() {
-  {
-    MutexLock lock(mutex_);
-    operations_ = 1;  // kDone
-  }
-  if (absl::Status status = CheckMetadata(); !status.ok()) {
-    if (MayFinish()) stream_.Finish(ToGrpc(status), TagOf(Operation::kFinish));
-    return;
-  }
+  if (absl::Status status = CheckMetadata(); !status.ok()) return FinishWith(status);
   refused_ = Admit();
   if (!refused_.ok()) return Refuse(refused_);
-  admitted_ = true;
+  seat_ = Seat::kSession;
   thread_ = Thread("ifrt-session", [this] { Serve(); });
 }
 
@@ -85,20 +78,13 @@ absl::Status SessionCall::Admit() {
 
 void SessionCall::Refuse(const absl::Status& why) {
   refused_ = why;
-  {
-    MutexLock lock(mutex_);
-    operations_ = 1;  // kDone
-  }
-  refusal_taken_ = environment_.door.TakeRefusal();
-  if (refusal_taken_) return StartFirstRead();
-  if (MayFinish()) stream_.Finish(ToGrpc(why), TagOf(Operation::kFinish));
+  if (!environment_.door.TakeRefusal()) return FinishWith(why);
+  seat_ = Seat::kRefusal;
+  StartFirstRead();
 }
 
-bool SessionCall::MayFinish() {
-  MutexLock lock(mutex_);
-  if (std::exchange(finishing_, true)) return false;
-  ++operations_;
-  return true;
+void SessionCall::FinishWith(const absl::Status& status) {
+  if (life_.BeginFinish()) stream_.Finish(ToGrpc(status), TagOf(Operation::kFinish));
 }
 
 void SessionCall::StartFirstRead() {
@@ -111,14 +97,8 @@ void SessionCall::StartFirstRead() {
 }
 
 void SessionCall::OnFirstLimit() {
-  {
-    MutexLock lock(mutex_);
-    if (spoke_) return;
-    late_ = true;
-    ended_ = true;
-    changed_.NotifyAll();
-  }
-  if (!admitted_ && MayFinish()) stream_.Finish(ToGrpc(TooLate()), TagOf(Operation::kFinish));
+  if (!life_.Expire()) return;
+  if (seat_ != Seat::kSession) FinishWith(TooLate());
 }
 
 absl::Status SessionCall::TooLate() const {
@@ -156,61 +136,36 @@ absl::Status SessionCall::Open() {
 void SessionCall::Serve() {
   absl::Status status = refused_ = Open();
   StartFirstRead();
-  if (WaitForEnd() == Ended::kLate) status = TooLate();
+  if (life_.WaitForEnd() == StreamLife::Ended::kLate) status = TooLate();
   if (session_ != nullptr) environment_.registry.Remove(session_->id());
   session_.reset();
   writer_.Drain(kDrainLimit);
-  if (MayFinish()) stream_.Finish(ToGrpc(status), TagOf(Operation::kFinish));
-}
-
-SessionCall::Ended SessionCall::WaitForEnd() {
-  MutexLock lock(mutex_);
-  // A session has no time limit; the hour only bounds one sleep.
-  while (!changed_.WaitFor(mutex_, std::chrono::hours(1), [this]() GANGWAY_NO_ANALYSIS {
-    return late_ || (ended_ && reading_ == 0);
-  })) {
-  }
-  return late_ ? Ended::kLate : Ended::kByStream;
+  FinishWith(status);
 }
 
 void SessionCall::StartRead() {
-  {
-    MutexLock lock(mutex_);
-    if (ended_) return;
-    ++reading_;
-    ++operations_;
-  }
+  if (!life_.BeginRead()) return;
   arena_.Reset();
   request_ = google::protobuf::Arena::CreateMessage<IfrtRequest>(&arena_);
   stream_.Read(request_, TagOf(Operation::kRead));
 }
 
 void SessionCall::StartWrite(const IfrtResponse& response, const grpc::WriteOptions& options) {
-  {
-    MutexLock lock(mutex_);
-    ++operations_;
-  }
+  life_.BeginOperation();
   stream_.Write(response, options, TagOf(Operation::kWrite));
 }
 
 // The call of a client that was not admitted.
 void SessionCall::AnswerRefusal(bool ok) {
-  if (!MayFinish()) return;
-  if (ok) {
-    stream_.WriteAndFinish(ErrorReply(request_->request_metadata().op_id(), refused_),
-                           grpc::WriteOptions(), ToGrpc(refused_), TagOf(Operation::kFinish));
-  } else {
-    stream_.Finish(ToGrpc(refused_), TagOf(Operation::kFinish));
-  }
+  if (!ok) return FinishWith(refused_);
+  if (!life_.BeginFinish()) return;
+  stream_.WriteAndFinish(ErrorReply(request_->request_metadata().op_id(), refused_),
+                         grpc::WriteOptions(), ToGrpc(refused_), TagOf(Operation::kFinish));
 }
 
 void SessionCall::OnRead(bool ok) {
-  if (std::exchange(first_, false)) {
-    MutexLock lock(mutex_);
-    if (late_) return;  // the session has ended
-    spoke_ = true;
-  }
-  if (!admitted_) return AnswerRefusal(ok);
+  if (!life_.TakeRead()) return;
+  if (seat_ != Seat::kSession) return AnswerRefusal(ok);
   bool room = false;
   if (ok && !refused_.ok()) {
     writer_.Send(ErrorReply(request_->request_metadata().op_id(), refused_), Urgency::kAtOnce);
@@ -219,19 +174,8 @@ void SessionCall::OnRead(bool ok) {
     session_->Handle(*request_);
     room = session_->HasRoomOr([this] { StartRead(); });
   }
-  {
-    MutexLock lock(mutex_);
-    --reading_;
-    if (!ok) ended_ = true;
-    if (ended_) changed_.NotifyAll();
-  }
+  life_.EndRead(ok ? StreamLife::Next::kMore : StreamLife::Next::kNone);
   if (room) StartRead();
-}
-
-void SessionCall::End() {
-  MutexLock lock(mutex_);
-  ended_ = true;
-  changed_.NotifyAll();
 }
 
 void SessionCall::Completed(Operation operation, bool ok) {
@@ -243,22 +187,17 @@ void SessionCall::Completed(Operation operation, bool ok) {
       writer_.Written(ok);
       break;
     case Operation::kDone:
-      End();
+      life_.End();
       break;
-    case Operation::kFinish: {
-      MutexLock lock(mutex_);
-      finished_ = true;
+    case Operation::kFinish:
+      life_.Finish();
       break;
-    }
   }
   Settle();
 }
 
 void SessionCall::FlushSoon() {
-  {
-    MutexLock lock(mutex_);
-    ++operations_;
-  }
+  life_.BeginOperation();
   environment_.timers.PostAt(Clock::now() + kSoon, [this] {
     writer_.Flush();
     Settle();
@@ -266,10 +205,7 @@ void SessionCall::FlushSoon() {
 }
 
 void SessionCall::Settle() {
-  {
-    MutexLock lock(mutex_);
-    if (--operations_ > 0 || !finished_) return;
-  }
+  if (!life_.EndOperation()) return;
   if (thread_.joinable()) thread_.Join();  // it has finished its work
   delete this;
 }

@@ -11,6 +11,7 @@
 #define GANGWAY_FRONTDOOR_IFRT_SESSION_CALL_H_
 
 #include <memory>
+#include <string>
 
 #include "absl/status/status.h"
 #include "google/protobuf/arena.h"
@@ -20,6 +21,7 @@
 #include "gangway/frontdoor/ifrt/call.h"
 #include "gangway/frontdoor/ifrt/response_writer.h"
 #include "gangway/frontdoor/ifrt/session.h"
+#include "gangway/frontdoor/ifrt/stream_life.h"
 
 namespace gangway::ifrt {
 
@@ -40,6 +42,9 @@ class SessionCall final : public Call {
     SessionCall* call GANGWAY_GUARDED_BY(mutex) = nullptr;
   };
 
+  // What the door has given it: a place among the sessions, with a thread, or among the refusals.
+  enum class Seat { kNone, kSession, kRefusal };
+
   void Begin() override;
   void Refuse(const absl::Status& why) override;
   enum class Operation { kRead, kWrite, kDone, kFinish };
@@ -57,32 +62,27 @@ class SessionCall final : public Call {
   absl::Status Admit();
   absl::Status Open();
   absl::Status TooLate() const;
-  enum class Ended { kByStream, kLate };
-  Ended WaitForEnd() GANGWAY_EXCLUDES(mutex_);
 
   void Completed(Operation operation, bool ok);
-  void OnRead(bool ok) GANGWAY_EXCLUDES(mutex_);
-  void AnswerRefusal(bool ok) GANGWAY_EXCLUDES(mutex_);
+  void OnRead(bool ok);
+  void AnswerRefusal(bool ok);
   void StartFirstRead();
-  void OnFirstLimit() GANGWAY_EXCLUDES(mutex_);
-  // Whether this caller, the first, is to end the call, which it then does at once.
-  bool MayFinish() GANGWAY_EXCLUDES(mutex_);
+  void OnFirstLimit();
+  // Sends the stream's status, unless it is sent already.
+  void FinishWith(const absl::Status& status);
   // From any thread. StartRead does nothing once the session has ended.
-  void StartRead() GANGWAY_EXCLUDES(mutex_);
-  void StartWrite(const IfrtResponse& response, const grpc::WriteOptions& options)
-      GANGWAY_EXCLUDES(mutex_);
-  void FlushSoon() GANGWAY_EXCLUDES(mutex_);
-  void End() GANGWAY_EXCLUDES(mutex_);
+  void StartRead();
+  void StartWrite(const IfrtResponse& response, const grpc::WriteOptions& options);
+  void FlushSoon();
   // Ends one operation; the end of the last one deletes this object.
-  void Settle() GANGWAY_EXCLUDES(mutex_);
+  void Settle();
 
   Tag tags_[4];
   grpc::ServerAsyncReaderWriter<IfrtResponse, IfrtRequest> stream_;
   ResponseWriter writer_;
-  std::string name_;            // for people
-  std::string token_;           // what the client presented
-  bool admitted_ = false;       // it has a place among the sessions, and a thread
-  bool refusal_taken_ = false;  // it has a place among the refusals
+  std::string name_;   // for people
+  std::string token_;  // what the client presented
+  Seat seat_ = Seat::kNone;
   Thread thread_;
 
   // Created before the first read is started, destroyed after the last read has completed.
@@ -93,19 +93,10 @@ class SessionCall final : public Call {
   char first_block_[16384];
   google::protobuf::Arena arena_;
   IfrtRequest* request_ = nullptr;
-  bool first_ = true;
 
   const std::shared_ptr<FirstLimit> first_limit_ = std::make_shared<FirstLimit>();
 
-  Mutex mutex_;
-  CondVar changed_;
-  int reading_ GANGWAY_GUARDED_BY(mutex_) = 0;     // requests awaited or being handled
-  bool spoke_ GANGWAY_GUARDED_BY(mutex_) = false;  // the first request came, or the stream ended
-  bool late_ GANGWAY_GUARDED_BY(mutex_) = false;   // ... or its limit passed before
-  bool finishing_ GANGWAY_GUARDED_BY(mutex_) = false;
-  bool ended_ GANGWAY_GUARDED_BY(mutex_) = false;
-  bool finished_ GANGWAY_GUARDED_BY(mutex_) = false;
-  int operations_ GANGWAY_GUARDED_BY(mutex_) = 0;
+  StreamLife life_;
 };
 
 }  // namespace gangway::ifrt
