@@ -10,9 +10,9 @@ namespace gangway::transport {
 void EventQueue::Start(LinkEvents events) {
   GANGWAY_CHECK(events.executor != nullptr, "a link's events need an executor");
   MutexLock lock(mutex_);
-  GANGWAY_CHECK(!started_, "a link is started once");
+  GANGWAY_CHECK(delivery_ == Delivery::kNotStarted, "a link is started once");
   events_ = std::move(events);
-  started_ = true;
+  delivery_ = Delivery::kIdle;
   PostLocked();
 }
 
@@ -47,7 +47,6 @@ void EventQueue::Mute() {
     MutexLock lock(mutex_);
     muted_.store(true, std::memory_order_release);
     if (end_.ok()) end_ = absl::UnavailableError("the link was closed by this side");
-    told_ = true;
     dropped.swap(frames_);
     PostLocked();  // releases the callbacks on their executor
   }
@@ -73,47 +72,43 @@ void EventQueue::CheckFallen() {
 }
 
 void EventQueue::PostLocked() {
-  if (!started_ || posted_) return;
-  posted_ = true;
+  if (delivery_ != Delivery::kIdle) return;
+  delivery_ = Delivery::kPosted;
   events_.executor->Post([self = shared_from_this()] { self->Drain(); });
 }
 
 void EventQueue::DrainFrames(std::vector<Pending> frames) {
   for (Pending& pending : frames) {
     size_t bytes = pending.bytes;
-    if (!muted_.load(std::memory_order_acquire) && events_.on_frame) {
-      events_.on_frame(std::move(pending.frame));
-    }
+    if (!is_muted() && events_.on_frame) events_.on_frame(std::move(pending.frame));
     pending_bytes_.fetch_sub(bytes);
     if (notify_below_.load() != 0) CheckFallen();
   }
 }
 
+// What follows the end of the link are no events: the Drain that sees it is the last one.
 void EventQueue::Drain() {
   std::vector<Pending> frames;
   bool writable;
   absl::Status end;
-  bool tell = false;
   {
     MutexLock lock(mutex_);
     frames.swap(frames_);
     writable = std::exchange(writable_, false);
     end = end_;
-    if (!end.ok()) tell = !std::exchange(told_, true);
   }
-  auto muted = [this] { return muted_.load(std::memory_order_acquire); };
   DrainFrames(std::move(frames));
-  if (writable && end.ok() && !muted() && events_.on_writable) events_.on_writable();
-  if (tell && !muted() && events_.on_closed) events_.on_closed(end);
+  if (writable && end.ok() && !is_muted() && events_.on_writable) events_.on_writable();
+  if (!end.ok() && !is_muted() && events_.on_closed) events_.on_closed(end);
   LinkEvents released;
   {
     MutexLock lock(mutex_);
-    posted_ = false;
-    if (!frames_.empty() || writable_ || (!end_.ok() && !told_)) {
-      PostLocked();
-    } else if (!end_.ok()) {
+    delivery_ = Delivery::kIdle;
+    if (!end.ok() || is_muted()) {
       std::swap(released, events_);
-      started_ = false;  // no further Drain is posted
+      delivery_ = Delivery::kOver;
+    } else if (!frames_.empty() || writable_ || !end_.ok()) {
+      PostLocked();
     }
   }
 }

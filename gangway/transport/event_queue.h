@@ -55,23 +55,29 @@ class EventQueue : public std::enable_shared_from_this<EventQueue> {
     wire::Frame frame;
     size_t bytes;
   };
+  // Of the events to the executor.
+  enum class Delivery {
+    kNotStarted,
+    kIdle,    // nothing is to be delivered
+    kPosted,  // a Drain is queued or running
+    kOver,    // the callbacks are released
+  };
 
   void PostLocked() GANGWAY_REQUIRES(mutex_);
   void Drain() GANGWAY_EXCLUDES(mutex_);
   void DrainFrames(std::vector<Pending> frames);
+  bool is_muted() const { return muted_.load(std::memory_order_acquire); }
   void CheckFallen();
 
   const std::function<void()> on_fallen_;
-  LinkEvents events_;  // written by Start, then accessed by Drain only
-  std::atomic<bool> muted_{false};
+  LinkEvents events_;               // written by Start, then accessed by Drain only
+  std::atomic<bool> muted_{false};  // by the owner: no further event starts
   std::atomic<size_t> pending_bytes_{0};
   std::atomic<size_t> notify_below_{0};
 
   mutable Mutex mutex_;
-  bool started_ GANGWAY_GUARDED_BY(mutex_) = false;
-  bool posted_ GANGWAY_GUARDED_BY(mutex_) = false;  // a Drain is queued or running
+  Delivery delivery_ GANGWAY_GUARDED_BY(mutex_) = Delivery::kNotStarted;
   bool writable_ GANGWAY_GUARDED_BY(mutex_) = false;
-  bool told_ GANGWAY_GUARDED_BY(mutex_) = false;  // on_closed has run or is muted
   std::vector<Pending> frames_ GANGWAY_GUARDED_BY(mutex_);
   absl::Status end_ GANGWAY_GUARDED_BY(mutex_);
 };
