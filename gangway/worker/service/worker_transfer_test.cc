@@ -19,6 +19,7 @@
 #include "gangway/transport/grpc/grpc.h"
 #include "gangway/transport/recording_link_test_util.h"
 #include "gangway/wire/failure.h"
+#include "gangway/worker/service/memory/staging_memory.h"
 #include "gangway/worker/service/transfer/shard_sender.h"
 #include "gangway/worker/service/transfer/stream_transfers.h"
 #include "gangway/worker/service/worker_test_util.h"
@@ -1009,6 +1010,7 @@ class ShardSenderTest : public testing::Test {
  protected:
   ShardSenderTest()
       : sender_({.loop = &loop_,
+                 .staging = StagingMemory::Make({.bytes_max = size_t{1} << 30, .loop = &loop_}),
                  .callbacks = std::make_shared<InFlight>(),
                  .on_refused = [this](uint64_t) { ++refused_; }}) {
     OnLoop([this] {
@@ -1069,6 +1071,7 @@ TEST_F(ShardSenderTest, ASmallShardIsReadWithoutTheRuntimesThreads) {
                      .taken = [](const auto&) {}});
       sender_.Settle(Key(ordinal), TransferPlane::Buffers{buffer});
     });
+    OnLoop([] {});  // its memory is taken
     OnLoop([] {});  // what was read is sent in the next round
     EXPECT_EQ(SentBytes(), 1000u) << "of the small one alone";
   }

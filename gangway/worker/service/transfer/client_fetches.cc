@@ -24,7 +24,7 @@ constexpr size_t kSessionFetchedPart = 4;  // of one
 constexpr size_t kSessionPart = 2;         // of one, of the shared memory
 
 size_t Part(const ClientFetches::Options& options, size_t part) {
-  return options.staging == nullptr ? SIZE_MAX : options.staging->bytes_max() / part;
+  return options.staging->bytes_max() / part;
 }
 
 }  // namespace

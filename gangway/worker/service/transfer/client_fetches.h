@@ -40,7 +40,7 @@ class ClientFetches {
  public:
   struct Options {
     EventLoop* loop = nullptr;                    // outlives this
-    std::shared_ptr<StagingMemory> staging;       // what the shards are charged to; may be null
+    std::shared_ptr<StagingMemory> staging;       // what the shards are charged to
     std::shared_ptr<transport::SharedPool> pool;  // of shared memory
     size_t shared_bytes_max = 0;                  // of that pool
     std::chrono::milliseconds stream_wait_max = kStreamWaitMax;

@@ -62,7 +62,6 @@ void FetchTask::Read(const Part& part) {
   std::optional<size_t> size = device::HostBytes(buffer->spec());
   if (!size)
     return Fail(part, absl::InternalError("The array's element type has no size in host memory."));
-  if (memory_.staging == nullptr) return ReadInto(part, buffer, *size, {}, true);
   absl::StatusOr<StagingMemory::Charge> charge =
       memory_.staging->Take(memory_.session, *size, StagingMemory::Order::kInTurn);
   if (!charge.ok()) return AwaitMemory(part, *size);

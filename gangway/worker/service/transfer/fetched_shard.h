@@ -51,7 +51,7 @@ class FetchedShard {
   struct Source {
     std::shared_ptr<transport::SharedPool> pool;  // of shared memory; null: none is available
     std::shared_ptr<FetchShare> share;
-    std::shared_ptr<StagingMemory> staging;  // all of it counts against this; null: nothing
+    std::shared_ptr<StagingMemory> staging;  // all of it counts against this
     SessionId session;
   };
 

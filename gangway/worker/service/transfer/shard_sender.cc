@@ -226,7 +226,7 @@ void ShardSender::Start(uint64_t id, TransferKey key) {
   const size_t size = offered.stream_bytes;
   if (size != 0) read_bytes_[session] += offered.read_bytes = size;
   offered.state = State::kAwaitingMemory;
-  if (size == 0 || options_.staging == nullptr) return OnMemory(id, key, StagingMemory::Charge());
+  if (size == 0) return OnMemory(id, key, StagingMemory::Charge());
   options_.staging->Await(
       session, size, [this, id, key](absl::StatusOr<StagingMemory::Charge> charge) {
         auto shared = std::make_shared<decltype(charge)>(std::move(charge));

@@ -52,8 +52,7 @@ class ShardSender {
     std::chrono::milliseconds silence_max{10'000};
     size_t read_bytes_max = size_t{256}
                             << 20;  // of a session in host memory; one shard may exceed it alone
-    std::shared_ptr<StagingMemory>
-        staging;  // what shards in host memory are charged to; null: nothing
+    std::shared_ptr<StagingMemory> staging;       // what shards in host memory are charged to
     std::shared_ptr<InFlight> callbacks;          // counts those that the device runtime owes
     std::function<void(uint64_t id)> on_refused;  // this side closed a stream
     bool shared_memory = false;
