@@ -91,7 +91,8 @@ void Lifecycle::End(Ordinal ordinal) {
 }
 
 void Lifecycle::ReturnAll(const NodeState& node) {
-  if (node.is_launch() && !node.failure) island_.storages.Consume(node.launch()->consumed);
+  if (node.is_launch() && !node.failure)
+    island_.storages.Consume(node.ordinal, node.launch()->consumed);
   if (node.is_launch()) {
     for (uint32_t worker : node.open_workers) island_.admission.ReturnWorker(worker, node);
   }

@@ -33,6 +33,8 @@ void Storages::Write(const NodeState& producer, StorageId id, LayoutRef layout,
   state.producer = producer.ordinal;
   state.session = producer.session;
   state.shard_bytes = shard_bytes;
+  state.pending_frees.clear();
+  state.consumed.clear();
   LeaveGroup(id, state);
   if (!layout->devices.empty()) JoinGroup(id, state, std::move(layout));
 }
@@ -57,6 +59,8 @@ std::optional<Storages::Reading> Storages::Read(StorageId id, Ordinal reader, bo
   if (storage == nullptr) return std::nullopt;
   Reading reading{.producer = storage->producer};
   ++storage->uses;
+  if (consumes && IsShared(id) && storage->uses > 1)
+    storage->consumed.push_back({reader, storage->uses, {}});
   if (storage->unreleased_readers > 0 && consumes) {
     reading.waits_for_readers = true;
     storage->consumers.push_back({reader, storage->unreleased_readers});
@@ -163,10 +167,16 @@ std::vector<Ordinal> Storages::EndReads(const NodeState& node) {
   return unblocked;
 }
 
-void Storages::Consume(const std::vector<ShardRange>& consumed) {
+void Storages::Consume(Ordinal consumer, const std::vector<ShardRange>& consumed) {
   for (const ShardRange& shards : consumed) {
     State* storage = Find(shards.storage);
-    if (storage != nullptr) Discharge(*storage, shards);
+    if (storage == nullptr) continue;
+    const auto held = std::ranges::find(storage->consumed, consumer, &LastUse::last);
+    if (held != storage->consumed.end() && held->uses_left > 1) {  // one of them is the consumer's
+      held->shards.push_back(shards);
+    } else {
+      Discharge(*storage, shards);
+    }
   }
 }
 
@@ -178,17 +188,22 @@ void Storages::Settle(StorageId id, Ordinal producer, const wire::FailureRef& fa
   EndUse(id, producer);
 }
 
+std::vector<ShardRange> Storages::EndUseOf(std::vector<LastUse>& pending, Ordinal node) {
+  std::vector<ShardRange> ended;
+  std::erase_if(pending, [&](LastUse& use) {
+    if (use.last < node || --use.uses_left != 0) return false;
+    ended.insert(ended.end(), use.shards.begin(), use.shards.end());
+    return true;
+  });
+  return ended;
+}
+
 void Storages::EndUse(StorageId id, Ordinal node) {
   State* storage = Find(id);
   if (storage == nullptr) return;
   if (storage->uses > 0) --storage->uses;
-  std::vector<ShardRange> unused;
-  std::erase_if(storage->pending_frees, [&](PendingFree& free) {
-    if (free.last < node || --free.uses_left != 0) return false;
-    unused.insert(unused.end(), free.shards.begin(), free.shards.end());
-    return true;
-  });
-  for (const ShardRange& shards : unused) ReclaimShards(shards);
+  for (const ShardRange& shards : EndUseOf(storage->consumed, node)) Discharge(*storage, shards);
+  for (const ShardRange& shards : EndUseOf(storage->pending_frees, node)) ReclaimShards(shards);
   Reclaim(id);
 }
 

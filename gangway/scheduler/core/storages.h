@@ -82,8 +82,9 @@ class Storages {
   void NoteCharged(const std::vector<StorageId>& written);
   // The node was released, or never will be. Returns the nodes that no longer wait for readers of what they consume.
   std::vector<Ordinal> EndReads(const NodeState& node);
-  // The node has succeeded. The memory of what it consumed is free, or belongs to its results.
-  void Consume(const std::vector<ShardRange>& consumed);
+  // The node has succeeded. The memory of what it consumed is free, or belongs to its results. But where other nodes
+  // may hold the buffers (IsShared), the books count them until the earlier ones of these nodes have ended (GS-2).
+  void Consume(Ordinal consumer, const std::vector<ShardRange>& consumed);
   // The node has ended, and `failure`, if any, spoils what it writes.
   void Settle(StorageId id, Ordinal producer, const wire::FailureRef& failure);
   void EndUse(StorageId id, Ordinal node);
@@ -108,9 +109,8 @@ class Storages {
     Ordinal node;
     uint32_t readers_left = 0;  // of the earlier ones
   };
-  // Shards without a handle, which are freed once the nodes up to `last` that use the storage have ended. Later nodes
-  // do not use these shards.
-  struct PendingFree {
+  // Shards that go once the nodes up to `last` which use the storage have ended. Later nodes do not use these shards.
+  struct LastUse {
     Ordinal last;
     uint32_t uses_left = 0;
     std::vector<ShardRange> shards;
@@ -124,7 +124,8 @@ class Storages {
     uint32_t uses = 0;                // nodes that read or write it and have not ended (OB-1)
     uint32_t unreleased_readers = 0;  // nodes, also those that consume shards of it
     std::vector<Consumer> consumers;
-    std::vector<PendingFree> pending_frees;
+    std::vector<LastUse> pending_frees;  // shards without a handle
+    std::vector<LastUse> consumed;       // shards that `last` consumes, of a storage that is shared
     bool shared = false;
     uint32_t fetches = 0;                       // that have not ended
     bool freed = false;                         // no handle is left
@@ -139,6 +140,8 @@ class Storages {
   State* Find(StorageId id);
   void JoinGroup(StorageId id, State& state, LayoutRef layout);
   void LeaveGroup(StorageId id, State& state);
+  // A use by the node has ended: returns the shards of which it was the last one.
+  static std::vector<ShardRange> EndUseOf(std::vector<LastUse>& pending, Ordinal node);
   void FreeShards(const ShardRange& shards, Ordinal latest);
   // `which` tells, by index in the layout's devices, of which shards the books count nothing from now on.
   template <typename Which>

@@ -109,9 +109,36 @@ TEST_F(StoragesTest, AConsumerWaitsForEarlierReaders) {
 
 TEST_F(StoragesTest, WhatIsConsumedIsNoLongerCharged) {
   Have(1, {0, 2});
-  storages_.Consume({{StorageId(1), 1, 1}, {StorageId(1), 7, 2}, {StorageId(99), 0, 1}});
+  storages_.Consume(Ordinal(9),
+                    {{StorageId(1), 1, 1}, {StorageId(1), 7, 2}, {StorageId(99), 0, 1}});
   EXPECT_EQ(Used(0), kBytes);
   EXPECT_EQ(Used(2), 0u);
+}
+
+// A transfer may hold the buffers until it ends, but nodes behind the consumer do not.
+TEST_F(StoragesTest, WhatIsConsumedIsChargedUntilEarlierNodesThatMayHoldItHaveEnded_GS2) {
+  Have(1, {0, 2});
+  storages_.NoteCopied({StorageId(1)}, wire::Copy());
+  for (uint64_t reader : {7, 8}) ASSERT_TRUE(storages_.Read(StorageId(1), Ordinal(reader), false));
+  ASSERT_TRUE(storages_.Read(StorageId(1), Ordinal(9), true));
+  ASSERT_TRUE(storages_.Read(StorageId(1), Ordinal(10), false));  // of the other shard
+  storages_.Consume(Ordinal(9), {{StorageId(1), 1, 1}});
+  for (uint64_t ended : {9, 10, 7}) {
+    storages_.EndUse(StorageId(1), Ordinal(ended));
+    EXPECT_EQ(Used(2), kBytes) << ended;
+  }
+  storages_.EndUse(StorageId(1), Ordinal(8));
+  EXPECT_EQ(Used(2), 0u);
+  EXPECT_EQ(Used(0), kBytes);
+}
+
+TEST_F(StoragesTest, AConsumerThatFailsLeavesWhatItWouldHaveConsumed) {
+  Have(1, {0});
+  storages_.BeginFetch({StorageId(1)});
+  ASSERT_TRUE(storages_.Read(StorageId(1), Ordinal(8), false));
+  ASSERT_TRUE(storages_.Read(StorageId(1), Ordinal(9), true));
+  for (uint64_t ended : {8, 9}) storages_.EndUse(StorageId(1), Ordinal(ended));
+  EXPECT_EQ(Used(0), kBytes);
 }
 
 TEST_F(StoragesTest, AWorkerTakesItsShardsWithIt) {
@@ -141,10 +168,17 @@ TEST_F(StoragesTest, AStorageFailsAsAWholeWithAProducerThatHasNotEnded) {
   EXPECT_EQ(LostShard(2, {0, 2}), nullptr);
 }
 
-// Which no controller does.
+// Which no controller does. What was to go of its former shards does not concern the new ones.
 TEST_F(StoragesTest, AStorageThatIsWrittenTwiceIsWhereItWasWrittenLast) {
   Have(1, {0, 1});
+  storages_.NoteCopied({StorageId(1)}, wire::Copy());
+  ASSERT_TRUE(storages_.Read(StorageId(1), Ordinal(7), false));
+  ASSERT_TRUE(storages_.Read(StorageId(1), Ordinal(8), true));
+  storages_.Consume(Ordinal(8), {{StorageId(1), 0, 1}});
+  FreeShard(1, 0, /*latest=*/8);
   Make(1, {2});
+  for (uint64_t ended : {7, 8}) storages_.EndUse(StorageId(1), Ordinal(ended));
+  EXPECT_EQ(Frees(), 0u);
   EXPECT_EQ(Used(0), 0u);
   EXPECT_EQ(Used(2), kBytes);
   Lose(0);
