@@ -21,6 +21,11 @@ bool IsKnown(const Strangers::Connection& connection) {
                      [](const auto& each) { return !each.expired(); });
 }
 
+// Drops what has ended of what the connection has proven to know. Returns whether there was any.
+bool ForgetEnded(Strangers::Connection& connection) {
+  return std::erase_if(connection.proven, [](const auto& each) { return each.expired(); }) > 0;
+}
+
 }  // namespace
 
 StrangerLimits StrangerLimits::ForThisProcess() const {
@@ -88,8 +93,13 @@ Strangers::Entry Strangers::Enter(const std::string& peer) {
 }
 
 void Strangers::Leave(Connection& connection) {
-  MutexLock lock(mutex_);
-  --connection.streams;
+  bool forgets = false;
+  {
+    MutexLock lock(mutex_);
+    --connection.streams;
+    forgets = ForgetEnded(connection);
+  }
+  if (forgets) on_stranger_();  // it, and others that knew no more, may be strangers now
 }
 
 void Strangers::Admit(Connection& connection) {
@@ -108,15 +118,19 @@ void Strangers::Withdraw(Connection& connection) {
 }
 
 void Strangers::Prove(Connection& connection, const std::shared_ptr<const void>& known) {
-  MutexLock lock(mutex_);
-  if (&connection == unwatched_.get()) return;
-  auto& proven = connection.proven;
-  std::erase_if(proven, [](const auto& each) { return each.expired(); });
-  const bool is_new = std::none_of(proven.begin(), proven.end(), [&known](const auto& each) {
-    return !each.owner_before(known) && !known.owner_before(each);
-  });
-  if (is_new) proven.push_back(known);
-  connection.was_known = true;
+  bool forgets = false;
+  {
+    MutexLock lock(mutex_);
+    if (&connection == unwatched_.get()) return;
+    forgets = ForgetEnded(connection);
+    auto& proven = connection.proven;
+    const bool is_new = std::none_of(proven.begin(), proven.end(), [&known](const auto& each) {
+      return !each.owner_before(known) && !known.owner_before(each);
+    });
+    if (is_new) proven.push_back(known);
+    connection.was_known = true;
+  }
+  if (forgets) on_stranger_();  // others may have known no more than what has ended
 }
 
 bool Strangers::LookAt(Clock::time_point now) {

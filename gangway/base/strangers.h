@@ -64,7 +64,7 @@ class Strangers {
 
   // A stream began on the connection from `peer`, as gRPC writes it. Connections that are not watched, such as those
   // of unix sockets, count as one that is no stranger. Each result's connection is passed to Leave once, when the
-  // stream is over or this end closes it.
+  // stream is over or this end closes it, and holds no more of what the connection has proven to know.
   Entry Enter(const std::string& peer) GANGWAY_EXCLUDES(mutex_);
   void Leave(Connection& connection) GANGWAY_EXCLUDES(mutex_);
 

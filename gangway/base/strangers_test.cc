@@ -186,6 +186,31 @@ TEST_F(StrangersTest, WhatKnowsWhatNoStrangerKnowsIsNoneWhileThatLives_SE1) {
   EXPECT_TRUE(IsEnded(stranger));
 }
 
+// Nothing else tells the owner to look again: the session's own stream was withdrawn before.
+TEST_F(StrangersTest, TheLastStreamThatKnowsASessionMakesStrangersOfAllThatKnewIt_SE1) {
+  Stranger own = Connect(), bytes = Connect(), other = Connect();
+  auto session = std::make_shared<int>(1);
+  const auto link = strangers_.Enter(own.name).connection;
+  strangers_.Admit(*link);
+  const auto upload = strangers_.Enter(bytes.name).connection;
+  const auto lookup = strangers_.Enter(other.name).connection;
+  for (const auto& each : {upload, lookup}) strangers_.Prove(*each, session);
+  strangers_.Leave(*lookup);
+  strangers_.Withdraw(*link);
+  strangers_.Leave(*link);
+  own.peer.Reset();
+  const auto end = Clock::now() + kLimit;
+  while (strangers_.Look() && Clock::now() < end) std::this_thread::yield();
+  for (Stranger* each : {&bytes, &other}) each->peer.Reset();
+  EXPECT_FALSE(strangers_.Look()) << "both are known";
+  const int before = told_;
+  session.reset();
+  strangers_.Leave(*upload);
+  EXPECT_EQ(told_, before + 1);
+  while (strangers_.Look() && Clock::now() < end) std::this_thread::yield();
+  EXPECT_FALSE(IsWatched(bytes) || IsWatched(other)) << "a descriptor of each is left";
+}
+
 TEST_F(StrangersTest, ConnectionsThatAreNotWatchedAreNoStrangers) {
   const auto session = std::make_shared<int>(1);
   for (int i = 1; i < 5; ++i) {
