@@ -28,6 +28,8 @@ NATIVE_PROGRAMS = pathlib.Path(
 UP_TIMEOUT_S = 60
 DOWN_TIMEOUT_S = 20
 CENSUS_TIMEOUT_S = 30
+ENDED_S = 1  # until a process has closed its end of a TCP connection that the other end has closed
+TCP_LASTS = ("state 01", "state 0A")  # connected, listening
 # Counters of `gangway status --json`: what the head holds for clients, which is nothing once they are gone.
 HEAD_HOLDS = (
     *("head_host_buffers_bytes", "head_programs_bytes", "head_pieces_bytes", "head_executables"),
@@ -266,25 +268,48 @@ def holds_latency_request(pid: int) -> bool:
     return False
 
 
-def descriptors(pid: int) -> list[str]:
-    """What each descriptor of a process is; a TCP socket with its local and its remote port, and its state. Other
-    sockets have no connection any more.
+def sockets(pid: int) -> dict[str, str]:
+    """What each socket of a process's host is, by what a descriptor of it leads to: a TCP socket with its local and its
+    remote port, and its state. TCP sockets that are missing have no connection any more.
     """
-    sockets = {}
+    found = {}
     for line in pathlib.Path(f"/proc/{pid}/net/unix").read_text().splitlines()[1:]:
         *_, inode = line.split()[:7]
-        sockets[f"socket:[{inode}]"] = f"unix {' '.join(line.split()[7:])}"
+        found[f"socket:[{inode}]"] = f"unix {' '.join(line.split()[7:])}"
     for table in ("tcp", "tcp6"):
         for line in pathlib.Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
             _, local, remote, state, *_, inode = line.split()[:10]
             ends = [str(int(end.split(":")[1], 16)) for end in (local, remote)]
-            sockets[f"socket:[{inode}]"] = f"tcp {' to '.join(ends)}, state {state}"
+            found[f"socket:[{inode}]"] = f"tcp {' to '.join(ends)}, state {state}"
+    return found
+
+
+def descriptors(pid: int) -> list[str]:
+    """What each descriptor of a process is."""
+    known = sockets(pid)
     found = []
     for entry in pathlib.Path(f"/proc/{pid}/fd").iterdir():
         with contextlib.suppress(OSError):  # it was closed since
             target = os.readlink(entry)
-            found.append(f"{entry.name}: {sockets.get(target, target)}")
+            found.append(f"{entry.name}: {known.get(target, target)}")
     return found
+
+
+def is_ending(described: str) -> bool:
+    """Whether a descriptor is the socket of a TCP connection that one end has closed, or both."""
+    _, _, what = described.partition(": ")
+    return what.startswith(("socket:", "tcp")) and not what.endswith(TCP_LASTS)
+
+
+def settled_descriptors(pid: int) -> int:
+    """How many lasting descriptors a process has, once it has closed those of connections whose peers have ended, or
+    after ENDED_S: the connection of the `gangway status` that a census itself has run is one of them. A head looks for
+    such connections every 50 ms (Strangers::kLookInterval).
+    """
+    late = time.monotonic() + ENDED_S * PATIENCE
+    while any(map(is_ending, descriptors(pid))) and time.monotonic() < late:
+        time.sleep(0.01)
+    return len(lasting_descriptors(pid))
 
 
 class Counted:
@@ -327,7 +352,7 @@ class Counted:
         counts[HEAD_MIB] = counters["head_live_bytes"] >> 20
         for name, pid in self.pids(status).items():
             with contextlib.suppress(OSError):  # it has ended: see "absent roles"
-                counts[f"descriptors of {name}"] = len(lasting_descriptors(pid))
+                counts[f"descriptors of {name}"] = settled_descriptors(pid)
                 threads = [
                     path.read_text() for path in pathlib.Path(f"/proc/{pid}/task").glob("*/comm")
                 ]

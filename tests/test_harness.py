@@ -6,8 +6,12 @@ import contextlib
 import os
 import pathlib
 import signal
+import socket
 import subprocess
+import threading
+import time
 
+import harness
 import pytest
 from case_runs import kept, reference_key
 from harness import (
@@ -16,6 +20,7 @@ from harness import (
     Client,
     client_environment,
     run_client,
+    settled_descriptors,
     wait_for,
 )
 
@@ -181,3 +186,27 @@ def test_an_outcome_is_kept_until_a_source_changes(
     assert outcome(["a"]) == "second" and len(computed) == 3
     monkeypatch.setenv("GANGWAY_NIGHTLY", "1")
     assert outcome(["a"]) == "second" and len(computed) == 4
+
+
+def test_a_census_counts_a_socket_whose_peer_has_closed_unless_it_is_closed_soon(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Otherwise it counts the connection of its own `gangway status`, or not, as it happens."""
+    monkeypatch.setattr(harness, "ENDED_S", 2 / PATIENCE)
+    own = os.getpid()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        before = settled_descriptors(own)
+        for left in (0, 1):
+            with socket.create_connection(listener.getsockname()) as peer:
+                accepted, _ = listener.accept()
+                assert settled_descriptors(own) == before + 2  # both ends, and at once
+                peer.shutdown(socket.SHUT_RDWR)
+            with contextlib.ExitStack() as ends:
+                if not left:
+                    closes = threading.Timer(0.1, accepted.close)
+                    closes.start()
+                    ends.callback(closes.join)
+                began = time.monotonic()
+                assert settled_descriptors(own) == before + left
+                assert (time.monotonic() - began >= 2) == bool(left)
+        accepted.close()
