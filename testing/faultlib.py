@@ -22,6 +22,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 from harness import GANGWAY, PATIENCE, ROOT, Client, Cluster, client_environment, wait_for
+from native_programs import check_built
 
 BLOCKING_PLUGIN = ROOT / "build" / "dev" / "tests" / "native" / "libgangway_blocking_plugin.so"
 # Where the kernel waits for the other end of a FIFO, as /proc/PID/task/TID/wchan names it.
@@ -127,7 +128,7 @@ class Blocker:
     FLAGS = ("--plugin", str(BLOCKING_PLUGIN))
 
     def __init__(self, cluster: Cluster) -> None:
-        assert BLOCKING_PLUGIN.exists(), f"{BLOCKING_PLUGIN} is missing: build it first (make)"
+        check_built("gangway_blocking_plugin")
         # Beside the plugin, where a confined compiler may read.
         self._kept = tempfile.TemporaryDirectory(dir=BLOCKING_PLUGIN.parent)
         self._folder = pathlib.Path(self._kept.name)

@@ -22,9 +22,6 @@ from leftovers import MARKER
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 GANGWAY = pathlib.Path(os.environ.get("GANGWAY_BIN", ROOT / "bin" / "gangway"))
-NATIVE_PROGRAMS = pathlib.Path(
-    os.environ.get("GANGWAY_NATIVE_E2E", ROOT / "build" / "dev" / "tests" / "native")
-)
 UP_TIMEOUT_S = 60
 DOWN_TIMEOUT_S = 20
 CENSUS_TIMEOUT_S = 30

@@ -22,6 +22,7 @@ from collections.abc import Callable
 from typing import Any
 
 from harness import ROOT
+from native_programs import check_built
 
 REDIRECT = ROOT / "build" / "dev" / "tests" / "native" / "libgangway_redirect.so"
 LINKS = "GANGWAY_TEST_LINKS"
@@ -239,7 +240,7 @@ class LinkProxy:
     """All links of a cluster. close() resets what is still open."""
 
     def __init__(self) -> None:
-        assert REDIRECT.exists(), f"{REDIRECT} is missing: build it first (make)"
+        check_built("gangway_redirect")
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()

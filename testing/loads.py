@@ -14,9 +14,10 @@ import time
 from typing import Any
 
 from faultlib import Console
-from harness import NATIVE_PROGRAMS, PATIENCE, STATE_DIRS, Counted, free_port, wait_for
+from harness import PATIENCE, STATE_DIRS, Counted, free_port, wait_for
 from hosts import Hosts
 from link_proxy import LinkProxy, write_state
+from native_programs import native
 
 WORKER_WAIT_S = 4  # the cluster's worker_wait
 CLIENT_SILENCE_S = 8  # its client_silence
@@ -124,7 +125,7 @@ class NativeLoad:
         self.rounds: list[dict[str, Any]] = []
         self._process = subprocess.Popen(
             [
-                str(NATIVE_PROGRAMS / "random_programs_e2e_test"),
+                str(native("random_programs_e2e_test")),
                 "--gtest_filter=RandomProgramsE2eTest.SessionsUntilTheEndOfStdin_TM_1",
             ],
             env={

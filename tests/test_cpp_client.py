@@ -5,15 +5,18 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Callable
 
-from harness import NATIVE_PROGRAMS, PATIENCE, ROOT, Cluster
+from harness import PATIENCE, ROOT, Cluster
+from native_programs import native
 
-PROGRAM = NATIVE_PROGRAMS.parent.parent / "examples" / "cpp_client"
 HEADERS = ROOT / "gangway" / "client" / "include"
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [str(PROGRAM), *arguments], capture_output=True, text=True, timeout=40 * PATIENCE
+        [str(native("cpp_client", "examples")), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=40 * PATIENCE,
     )
 
 

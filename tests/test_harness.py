@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
+import re
 import signal
 import socket
 import subprocess
@@ -23,6 +24,7 @@ from harness import (
     settled_descriptors,
     wait_for,
 )
+from native_programs import check_built
 
 PROGRAM = """
 import os, sys
@@ -186,6 +188,25 @@ def test_an_outcome_is_kept_until_a_source_changes(
     assert outcome(["a"]) == "second" and len(computed) == 3
     monkeypatch.setenv("GANGWAY_NIGHTLY", "1")
     assert outcome(["a"]) == "second" and len(computed) == 4
+
+
+def test_a_native_program_that_is_older_than_its_source_is_refused_by_name(
+    tmp_path: pathlib.Path,
+) -> None:
+    source, program = tmp_path / "source", tmp_path / "program"
+    (tmp_path / "build.ninja").write_text(
+        "rule copy\n  command = cp $in $out\nbuild program: copy source\n"
+    )
+    source.write_text("first")
+    refusal = re.escape(f"(tools/build.sh {tmp_path.name} program)")
+    with pytest.raises(AssertionError, match=f"program is missing in {tmp_path}.*{refusal}"):
+        check_built("program", tmp_path)
+    subprocess.run(["ninja", "-C", str(tmp_path)], check=True, capture_output=True)
+    check_built("program", tmp_path)
+    check_built.cache_clear()
+    os.utime(source, (program.stat().st_mtime + 1,) * 2)
+    with pytest.raises(AssertionError, match="or older than its sources: build it first"):
+        check_built("program", tmp_path)
 
 
 def test_a_census_counts_a_socket_whose_peer_has_closed_unless_it_is_closed_soon(

@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from harness import NATIVE_PROGRAMS, NEW_PYTHON, PATIENCE, Client, Cluster, output_of_client
+from harness import NEW_PYTHON, PATIENCE, Client, Cluster, output_of_client
+from native_programs import native
 
 ANSWER_S = 1.0  # of the other session's `x + 1`, as long as nothing else slows the machine down
 SLOWER_MAX = 6  # of a compile, before and after
@@ -253,8 +254,7 @@ def test_bytes_of_a_native_client_are_refused_or_harmless(
     attacked: tuple[Cluster, pathlib.Path],
 ) -> None:
     cluster, path = attacked
-    program = NATIVE_PROGRAMS / "options_e2e_test"
-    assert program.exists(), f"{program} is missing: build it first (make)"
+    program = native("options_e2e_test")
     with Victim(cluster):
         done = subprocess.run(
             [str(program)],

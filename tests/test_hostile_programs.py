@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from harness import NATIVE_PROGRAMS, PATIENCE, Cluster, wait_for
+from harness import PATIENCE, Cluster, wait_for
 from hostile import (
     bombs,
     calls,
@@ -34,13 +34,13 @@ from hostile import (
     structure,
 )
 from hostile.case import BOUNDED, FAILS, HARMLESS, PROGRAMS, REFUSED, RUNS, Case, from_file
+from native_programs import native
 
 pytestmark = [pytest.mark.alone, pytest.mark.timeout(300)]
 ANSWER_S = 1.0  # what other sessions are promised
 ORPHAN_S = 2
 STEPS_MIN = 5  # of the other session, so that it has been there
 BACK_S = 30  # until a process that has ended is back
-PROGRAM = NATIVE_PROGRAMS / "hostile_client"
 LATE = 4  # DEADLINE_EXCEEDED
 REFUSALS = {3, 8, 12}  # INVALID_ARGUMENT, RESOURCE_EXHAUSTED, UNIMPLEMENTED
 SPANNING = collectives.CASES
@@ -70,9 +70,8 @@ class Lines:
     """A client process that answers by lines of JSON."""
 
     def __init__(self, cluster: Cluster, mode: str, secret: str) -> None:
-        assert PROGRAM.exists(), f"{PROGRAM} is missing: build it first (make)"
         self._process = subprocess.Popen(
-            [str(PROGRAM), mode, cluster.control, cluster.token, secret],
+            [str(native("hostile_client")), mode, cluster.control, cluster.token, secret],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )

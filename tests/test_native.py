@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from faultlib import Gate, start_jax
-from harness import NATIVE_PROGRAMS, PATIENCE, Cluster
+from harness import PATIENCE, Cluster
+from native_programs import native
 from test_transfers import all_pairs
 
 pytestmark = pytest.mark.faults
@@ -21,10 +22,8 @@ NewCluster = Callable[..., Cluster]
 
 def start_case(cluster: Cluster, case: str, suite: str = "NativeE2eTest") -> subprocess.Popen[str]:
     name = {"NativeE2eTest": "native_client", "RandomProgramsE2eTest": "random_programs"}[suite]
-    program = NATIVE_PROGRAMS / f"{name}_e2e_test"
-    assert program.exists(), f"{program} is missing: build it first (make)"
     return subprocess.Popen(
-        [str(program), f"--gtest_filter={suite}.{case}"],
+        [str(native(f"{name}_e2e_test")), f"--gtest_filter={suite}.{case}"],
         env={
             **os.environ,
             "GANGWAY_TEST_CONTROL": cluster.control,

@@ -8,9 +8,9 @@ import os
 import re
 import subprocess
 
-from harness import NATIVE_PROGRAMS, PATIENCE, ROOT, Cluster, client_environment
+from harness import PATIENCE, ROOT, Cluster, client_environment
+from native_programs import native
 
-SUITE = NATIVE_PROGRAMS / "pjrt_conformance_e2e_test"
 GANGWAY = os.environ.get("GANGWAY_PJRT_PLUGIN", str(ROOT / "bin" / "libgangway_pjrt.so"))
 CPU = os.environ.get(
     "GANGWAY_CPU_PLUGIN", str(ROOT / ".deps" / "xla_cpu" / "pjrt_c_api_cpu_plugin.so")
@@ -19,7 +19,7 @@ CPU = os.environ.get(
 
 def run(plugin: str, library: str, environment: dict[str, str], *arguments: str) -> str:
     ran = subprocess.run(
-        [str(SUITE), *arguments],
+        [str(native("pjrt_conformance_e2e_test")), *arguments],
         env={
             **environment,
             "GANGWAY_CONFORMANCE_PLUGIN": plugin,

@@ -11,7 +11,6 @@ import sys
 import pytest
 from harness import (
     GANGWAY,
-    NATIVE_PROGRAMS,
     NIGHTLY,
     PATIENCE,
     PYTHON,
@@ -21,6 +20,7 @@ from harness import (
     free_port,
     wait_for,
 )
+from native_programs import native
 
 START = """
 import gangway
@@ -180,7 +180,7 @@ def resident_bytes(pid: int) -> int:
 def run_native(cluster: Cluster, suite: str, limit_s: float, **environment: str) -> None:
     library = os.environ.get("GANGWAY_PJRT_PLUGIN", str(ROOT / "bin" / "libgangway_pjrt.so"))
     ran = subprocess.run(
-        [str(NATIVE_PROGRAMS / "pjrt_plugin_e2e_test"), f"--gtest_filter={suite}.*"],
+        [str(native("pjrt_plugin_e2e_test")), f"--gtest_filter={suite}.*"],
         env={
             **client_environment(cluster.port, "pjrt"),
             "GANGWAY_TEST_PLUGIN": library,

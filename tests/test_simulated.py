@@ -9,7 +9,8 @@ import subprocess
 from collections.abc import Iterator
 
 import pytest
-from harness import GANGWAY, NATIVE_PROGRAMS, PATIENCE, Cluster, wait_for
+from harness import GANGWAY, PATIENCE, Cluster, wait_for
+from native_programs import native
 
 WORKERS, DEVICES = 64, 4
 SHARED = WORKERS - 1  # workers of the first process; the last worker has one of its own
@@ -35,7 +36,7 @@ def simulated() -> Iterator[Cluster]:
 
 def run_gangs(cluster: Cluster, *cases: str) -> None:
     """On all devices, each `cases` by a client of its own; their outcomes are checked by the client."""
-    program = NATIVE_PROGRAMS / "simulated_client"
+    program = native("simulated_client")
     command = [str(program), cluster.control, cluster.token, str(WORKERS * DEVICES), *cases]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=60 * PATIENCE)
     assert ran.returncode == 0, ran.stdout + ran.stderr
