@@ -67,6 +67,16 @@ def code_of(module: str) -> list[str]:
     return [f"{name} {found[name]}" for name in sorted(found)]
 
 
+@functools.cache
+def own(module: str) -> list[str]:
+    """What only the tests of this module depend on."""
+    return (
+        [*code_of(module), *stamps.files_under(*ALSO[module])]
+        if module in ALSO
+        else code_of(module)
+    )
+
+
 class PassedBefore:
     """The stamps of end-to-end tests; `None` in place of a stamp if a test always runs."""
 
@@ -86,8 +96,7 @@ class PassedBefore:
             ]
             self.shared = [*self.environment, *binaries, *stamps.files_under(*SHARED)]
         module = pathlib.PurePath(nodeid.partition("::")[0]).stem
-        own = [*code_of(module), *(stamps.files_under(*ALSO[module]) if module in ALSO else [])]
-        return self.stamps.path([nodeid, *own, *self.shared])
+        return self.stamps.path([nodeid, *own(module), *self.shared])
 
     def is_known(self, nodeid: str) -> bool:
         return self.skips and self.stamps.is_set(self.stamp(nodeid))

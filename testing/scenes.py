@@ -176,14 +176,16 @@ def scene(body: Callable[..., None]) -> Callable[..., None]:
 
 
 def perform_selected(
-    session: pytest.Session, folder: pathlib.Path, together_max: int
+    request: pytest.FixtureRequest, folder: pathlib.Path, together_max: int
 ) -> dict[str, Outcome]:
-    """Runs the scene of each selected test, and returns the outcomes by the tests' ids. At most `together_max` wait at
-    one gate; those of the next gate follow.
+    """Runs the scene of each selected test of the requesting module, and returns the outcomes by the tests' ids. At most
+    `together_max` wait at one gate; those of the next gate follow.
     """
     selected: dict[str, Callable[[Stage], None]] = {}
-    for item in session.items:
-        if isinstance(item, pytest.Function) and item.function in _bodies:
+    for item in request.session.items:
+        if not isinstance(item, pytest.Function) or item.module is not request.module:
+            continue
+        if item.function in _bodies:
             parameters = item.callspec.params if hasattr(item, "callspec") else {}
             selected[item.nodeid] = functools.partial(_bodies[item.function], **parameters)
     outcomes: dict[str, Outcome] = {}

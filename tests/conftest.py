@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,6 +16,8 @@ from harness import NIGHTLY, PATIENCE, PYTHON, Cluster, start_fork_server
 from passed_before import PassedBefore
 
 Cluster.threads = reference.THREADS
+# pytest rewrites the assertions of each module, which takes half of a run's start, and keeps the result as bytecode.
+sys.dont_write_bytecode = False
 
 # Tests that share an expensive fixture: if their names agree in the file and in these groups, one process runs
 # them all. Every other test is a group of its own.
@@ -32,6 +35,7 @@ GROUPS = re.compile(
     r"|test_places\.py"
     r"|test_ray\.py"
     r"|test_slurm\.py"
+    r"|test_strangers\.py"
     r"|test_wheel\.py"
     r"|test_transfers\.py::\w+\[(?:\w+-)?(shared|streams|small-pool)"
 )

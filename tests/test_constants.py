@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import pytest
 from faultlib import Console
-from harness import Cluster, output_of_client, run_client, wait_for
+from harness import DOORS, Cluster, output_of_client, run_client, wait_for
 
 NewCluster = Callable[..., Cluster]
 MIB = 1 << 20
@@ -162,7 +162,7 @@ def test_a_program_may_hold_weights_and_head_and_compiler_give_the_memory_back(
     wait_for("memory of head and compiler to be given back", is_back, 60)
 
 
-@pytest.mark.parametrize("door", ["pjrt", "ifrt"])
+@pytest.mark.parametrize("door", DOORS)  # the package does it before a door is involved
 def test_each_way_to_close_over_an_array_has_numpys_values(door: str, cluster: Cluster) -> None:
     assert output_of_client(FORMS, cluster.port, door).splitlines() == ["done"]
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from faultlib import Console, Reachable, elapsed
-from harness import PATIENCE, Cluster
+from harness import DOORS, PATIENCE, Cluster
 from hosts import Hosts
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(180)]
@@ -146,7 +146,7 @@ PSUM, GATHER = 'return jax.lax.psum(x, "d")', 'return jax.lax.all_gather(x, "d")
 
 
 # One worker reads its members' operands where they are; two exchange messages in shared memory or by streams.
-@pytest.mark.parametrize("door", ["pjrt", "ifrt"])
+@pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize(
     ("workers", "devices", "flags"),
     [(1, 8, ()), (4, 2, ()), (4, 2, STREAMS)],
@@ -218,14 +218,16 @@ def test_positions_on_hosts_of_their_own(tmp_path: pathlib.Path) -> None:
         hosts.stop()
 
 
-# The others wait for 3 s in a collective, or in line for the devices, and get what they wait for.
-@pytest.mark.parametrize("flags", [(), STREAMS], ids=["shared-memory", "streams"])
-def test_slow_members_are_no_deadlock(
-    new_cluster: NewCluster, tmp_path: pathlib.Path, flags: tuple[str, ...]
-) -> None:
-    cluster = new_cluster(1, 4, 2, *flags).start()
-    with positions(cluster, tmp_path, "pjrt") as both:
-        sessions = (both.client, both.other)
+# The others wait for 3 s in a collective, or in line for the devices, and get what they wait for: two clusters at once.
+def test_slow_members_are_no_deadlock(new_cluster: NewCluster, tmp_path: pathlib.Path) -> None:
+    clusters = [new_cluster(1, 4, 2, *flags).start() for flags in ((), STREAMS)]
+    with contextlib.ExitStack() as ends:
+        sessions = []
+        for number, cluster in enumerate(clusters):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            both = ends.enter_context(positions(cluster, folder, "pjrt"))
+            sessions += [both.client, both.other]
         for each in sessions:
             each.do(
                 "v = [p.slow_member(p.ones(4), p.ways()), p.slow_callback(p.ones(4), p.ways())]", 60
@@ -239,4 +241,5 @@ def test_slow_members_are_no_deadlock(
         for each in sessions:
             assert each.answer(60) == {"ok": [64.0, 64.0]}
         assert elapsed(began) >= 6
-        assert "is aborted" not in cluster.logs()
+        for cluster in clusters:
+            assert "is aborted" not in cluster.logs()

@@ -141,7 +141,14 @@ def assert_says(told: str, shown: str, command: str) -> None:
         assert re.search(r"\s+".join(words), told), f"`{command}` says\n{told}\nnot\n{entry}"
 
 
-@pytest.mark.parametrize("guide", GUIDES, ids=lambda guide: guide.page)
+# `elastic` is nightly: its script takes as long as all others, and test_elastic.py runs the example that it is about.
+@pytest.mark.parametrize(
+    "guide",
+    [
+        pytest.param(guide, id=guide.page, marks=[pytest.mark.nightly] * (guide.page == "elastic"))
+        for guide in GUIDES
+    ],
+)
 def test_guide(guide: Guide, tmp_path: pathlib.Path) -> None:
     """All commands in one shell, because some go on in the background."""
     page = f"docs/guides/{guide.page}.md"

@@ -122,14 +122,21 @@ def collected(name, n, count):
 """
 
 
+# Elements of a device, and devices: those of a worker, or of two. Nightly, each of both with each type.
+PACKED = ["int2", "uint2", "int4", "uint4"]
+SMALL = (
+    [(name, n, count) for name in PACKED for n in (1, 3, 1001) for count in (2, 4)]
+    if NIGHTLY
+    else [("int2", 1, 4), ("int2", 1001, 2), ("uint4", 3, 2), ("uint4", 1001, 4)]
+)
+
+
 def test_collectives_carry_integers_of_less_than_a_byte(workers: Cluster) -> None:
     """Inside of a worker, and over two of an island."""
     with Console(workers, door="pjrt") as client:
         client.do(f"exec({(SETUP + COLLECTIVES)!r}, globals())")
-        for name in ["int2", "uint2", "int4", "uint4"] if NIGHTLY else ["int2", "uint4"]:
-            for n in [1, 3, 1001]:
-                for count in [2, 4]:
-                    client.do(f"collected({name!r}, {n}, {count})", 60)
+        for name, n, count in SMALL:
+            client.do(f"collected({name!r}, {n}, {count})", 60)
         assert client.do("result = found") == []
         one = client.ask("collected('int2', 1001, 1)")["error"]  # the runtime's own
         assert "all_gather" in one and "its elements are s2" in one

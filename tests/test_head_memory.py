@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 from faultlib import Console
-from harness import HEAD_HOLDS, Cluster, wait_for
+from harness import DOORS, HEAD_HOLDS, Cluster, wait_for
 from test_constants import MIB, resident_bytes
 
 pytestmark = pytest.mark.faults
@@ -75,7 +75,7 @@ def test_status_names_the_head_and_what_it_holds(new_cluster: NewCluster) -> Non
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("door", ["pjrt", "ifrt"])
+@pytest.mark.parametrize("door", DOORS)
 def test_refused_compiles_leave_nothing_in_the_head(door: str, new_cluster: NewCluster) -> None:
     cluster = new_cluster(1, 1, 1).start()
     with cluster.left_as_found():

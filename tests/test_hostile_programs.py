@@ -313,9 +313,12 @@ def test_programs_without_end_end_after_their_sessions(
     count = len(bombs.ENDLESS)
     cluster = new_cluster(1, 1, count, "--orphan-limit", str(ORPHAN_S)).start()
     with contextlib.ExitStack() as clients:
+        endless = []
         for device, case in enumerate(bombs.ENDLESS):
             client = clients.enter_context(contextlib.closing(Lines(cluster, "programs", "-")))
             client.send(job(case, tmp_path, [device]))
+            endless.append((client, case))
+        for client, case in endless:
             line = client.receive(3 * case.limit_s)
             assert line and line["stage"] == "run" and line["code"] == LATE, line
     ended = time.monotonic()

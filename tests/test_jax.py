@@ -75,19 +75,22 @@ SPANNING = [
 ]
 
 
+ALL = case_names()
+
+
 def runs_on(kind: str, case: str) -> bool:
     if NIGHTLY:
         return True
     return case in {
         "1x1x8": CORE,  # through the other door
-        "1x1x8-pjrt": case_names(),
+        "1x1x8-pjrt": ALL,
         "1x4x2-pjrt": CORE,  # meshes over workers
         "1x4x2-tls-pjrt": SPANNING,  # and over hosts
         "2x2x2-tls-pjrt": CORE,  # several workers and islands, schedulers of their own, TLS
     }.get(kind, [])
 
 
-RUNS = [(kind, case) for kind in PER_WORKER for case in case_names() if runs_on(kind, case)]
+RUNS = [(kind, case) for kind in PER_WORKER for case in ALL if runs_on(kind, case)]
 
 
 @contextlib.contextmanager

@@ -1,6 +1,6 @@
 """The examples whose meshes work at the same time: reinforcement learning with a trainer and rollouts, and serving with
 prefill and decoding apart. Their results are those of plain JAX, whatever the order in which the meshes do their parts,
-and the arrays go from worker to worker.
+and the arrays go from worker to worker. Outside the nightly run, serving alone.
 """
 
 from __future__ import annotations
@@ -60,9 +60,10 @@ def moved_since(cluster: Cluster, before: dict[str, int], least: dict[str, int])
     return since()
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("door", DOORS)
-@pytest.mark.parametrize("staleness", [1, 0] if NIGHTLY else [1])
+@pytest.mark.parametrize("staleness", [1, 0])
 def test_rewards_are_those_of_plain_jax_and_the_script_moves_no_arrays(
     new_cluster: Callable[..., Cluster], tmp_path: pathlib.Path, staleness: int, door: str
 ) -> None:

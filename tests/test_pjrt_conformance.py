@@ -1,5 +1,5 @@
 """The conformance suite of the PJRT C API (tests/native/conformance), on Gangway's plugin and on XLA's plugin for CPUs in
-the suite's own process, and the table of functions in the documentation.
+the suite's own process (nightly: nothing of Gangway runs there), and the table of functions in the documentation.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 
+import pytest
 from harness import PATIENCE, ROOT, Cluster, client_environment
 from native_programs import native
 
@@ -46,6 +47,7 @@ def test_gangways_plugin(cluster: Cluster) -> None:
     assert "[  PASSED  ]" in said[1] and "SKIPPED" not in said[1], said[1]
 
 
+@pytest.mark.nightly  # nothing of Gangway runs
 def test_the_cpu_plugin() -> None:
     """It says what PJRT does. The pool of threads is as large as a worker's: its collectives need one for each device."""
     said = run("cpu", CPU, {**os.environ, "NPROC": "64", "TF_CPP_MIN_LOG_LEVEL": "3"})

@@ -82,7 +82,7 @@ by_each_way = pytest.mark.parametrize(
 def outcomes(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Outcome]:
-    return perform_selected(request.session, tmp_path_factory.mktemp("scenes"), TOGETHER_MAX)
+    return perform_selected(request, tmp_path_factory.mktemp("scenes"), TOGETHER_MAX)
 
 
 def metric(port: int, name: str) -> float:

@@ -1,5 +1,6 @@
 """Strangers at the JAX front door: connections and streams without the token, or which send nothing, cost the
-head a bounded number of threads, descriptors and bytes, keep no client out, and are gone in the end.
+head a bounded number of threads, descriptors and bytes, keep no client out, and are gone in the end. Each test waits
+until the token's limit has passed, so each is a scene (testing/scenes.py).
 """
 
 from __future__ import annotations
@@ -7,17 +8,18 @@ from __future__ import annotations
 import base64
 import contextlib
 import os
-import pathlib
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
-from harness import PATIENCE, Client, Cluster, wait_for
-from test_exhaustion import head_pid, resident_bytes
+from harness import PATIENCE, Client, wait_for
+from scenes import Outcome, Stage, perform_selected, scene
+from test_exhaustion import resident_bytes
 
-pytestmark = pytest.mark.timeout(150)
+pytestmark = pytest.mark.timeout(250)  # the first test performs all scenes
+TOGETHER_MAX = 6
 STREAMS = 3000
 STREAMS_EACH = 50  # of the connections which share STREAMS
 SESSION = b"/xla.ifrt.proxy.GrpcIfrtService/IfrtSession"
@@ -171,54 +173,56 @@ def half_a_message(strangers: Strangers) -> None:
                 break
 
 
-@pytest.fixture
-def strangers(cluster: Cluster) -> Iterator[Strangers]:
-    made = Strangers(cluster.port)
-    yield made
-    made.close()
+@pytest.fixture(scope="module")
+def outcomes(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Outcome]:
+    return perform_selected(request, tmp_path_factory.mktemp("scenes"), TOGETHER_MAX)
 
 
 @pytest.mark.parametrize(
     "come", [no_token, no_token_on_one_connection, a_wrong_token, silence, half_a_message]
 )
+@scene
 def test_strangers_cost_little_and_keep_no_client_out_SE_1(
-    cluster: Cluster,
-    strangers: Strangers,
-    come: Callable[[Strangers], None],
-    tmp_path: pathlib.Path,
+    stage: Stage, come: Callable[[Strangers], None]
 ) -> None:
-    script = tmp_path / "sum.py"
+    script = stage.folder / "sum.py"
     script.write_text(
         "import jax, numpy as np\nassert float(jax.device_put(np.ones(8)).sum()) == 8\n"
     )
-    with cluster.left_as_found(), Peaks(head_pid(cluster)) as peaks:
-        began = time.monotonic()
-        come(strangers)
-        assert not cluster.status()["sessions"], "a stranger got a session"
-        client = Client(script, cluster.port)
-        try:
-            assert client.wait(50 * PATIENCE) == 0, "a client with the token: see stderr"
-        finally:
-            client.close()
-        wait_for(
-            "every stranger closed",
-            lambda: strangers.closed() == len(strangers.connections),
-            began + TOKEN_LIMIT_S + 5 - time.monotonic(),
-        )
+    cluster = stage.new_cluster(1, 1, 1).start()
+    # The strangers keep their ends until the cluster is as it was: it must not wait for them.
+    with contextlib.closing(Strangers(cluster.port)) as strangers, cluster.left_as_found():
+        stage.begin()
+        with Peaks(cluster.head_pid) as peaks:
+            began = time.monotonic()
+            come(strangers)
+            assert not cluster.status()["sessions"], "a stranger got a session"
+            client = Client(script, cluster.port)
+            try:
+                assert client.wait(50 * PATIENCE) == 0, "a client with the token: see stderr"
+            finally:
+                client.close()
+            wait_for(
+                "every stranger closed",
+                lambda: strangers.closed() == len(strangers.connections),
+                began + TOKEN_LIMIT_S + 5 - time.monotonic(),
+            )
     more = peaks.more()
-    print(more, f"all closed {time.monotonic() - began:.1f} s after the first")
+    stage.say(more, f"all closed {time.monotonic() - began:.1f} s after the first")
     assert more["threads"] <= THREADS_MORE, more
     assert more["descriptors"] <= DESCRIPTORS_MORE, more
     assert more["bytes"] <= BYTES_MORE, more
 
 
-def test_a_client_over_loopback_stays_beyond_the_limits_of_strangers(
-    cluster: Cluster, tmp_path: pathlib.Path
-) -> None:
-    script = tmp_path / "stays.py"
+@scene
+def test_a_client_over_loopback_stays_beyond_the_limits_of_strangers(stage: Stage) -> None:
+    cluster = stage.new_cluster(1, 1, 1).start()
+    script = stage.folder / "stays.py"
     script.write_text(
         "import os, time\n"
-        f"os.environ['GANGWAY_STATE_DIR'] = {str(tmp_path)!r}\n"  # without the unix socket
+        f"os.environ['GANGWAY_STATE_DIR'] = {str(stage.folder)!r}\n"  # without the unix socket
         f"os.environ['GANGWAY_TOKEN'] = {cluster.token!r}\n"
         "import jax, numpy as np\n"
         "data = np.ones(16 << 20, np.float32)\n"
@@ -228,6 +232,7 @@ def test_a_client_over_loopback_stays_beyond_the_limits_of_strangers(
         "use()\n"
     )
     with cluster.left_as_found():
+        stage.begin()
         client = Client(script, cluster.port)
         try:
             assert client.wait(60 * PATIENCE) == 0, "the client: see stderr"
