@@ -1,8 +1,6 @@
 """Every role is stopped (SIGSTOP) under load: each question of the other processes is answered within the limit of
-docs/reference/failures.md; when the process continues, the cluster works, and nothing is left.
-
-Without GANGWAY_NIGHTLY, only the supervisor: test_silence stops the rest, without load. A stopped supervisor and
-`gangway down`: test_stopped_supervisor.
+docs/reference/failures.md; when the process continues, the cluster works, and nothing is left. In the nightly run; each
+day test_silence stops these roles without load, and test_stopped_supervisor a supervisor.
 """
 
 from __future__ import annotations
@@ -13,10 +11,15 @@ from collections.abc import Iterator
 
 import pytest
 from faultlib import stopped
-from harness import NIGHTLY, PATIENCE, wait_for
+from harness import PATIENCE, wait_for
 from loads import CLIENT_SILENCE_S, WORKER_WAIT_S, LinkedHosts, Loads, NativeLoad, use_all
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(180)]
+pytestmark = [
+    pytest.mark.faults,
+    pytest.mark.alone,
+    pytest.mark.nightly,
+    pytest.mark.timeout(180),
+]
 SILENT_S = 5  # after which a worker or a scheduler is dead
 SLACK_S = 1.5
 BACK_S = 30
@@ -62,8 +65,7 @@ def pid_of(hosts: LinkedHosts, role: str) -> int:
     return hosts.processes[role].pid
 
 
-@pytest.mark.alone
-@pytest.mark.parametrize("role", STOPS if NIGHTLY else ["supervisor"])
+@pytest.mark.parametrize("role", STOPS)
 def test_the_others_are_answered_while_a_process_is_stopped_TM_1_OB_2(
     hosts: LinkedHosts, role: str
 ) -> None:
@@ -81,8 +83,6 @@ def test_the_others_are_answered_while_a_process_is_stopped_TM_1_OB_2(
         assert max(slowest) < (limit_s + SLACK_S) * PATIENCE, (role, slowest)
 
 
-@pytest.mark.alone
-@pytest.mark.nightly
 def test_a_stopped_native_client_delays_no_other_TM_1_OB_2(hosts: LinkedHosts) -> None:
     with (
         left_as_found(hosts),
