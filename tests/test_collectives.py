@@ -289,6 +289,7 @@ def burst(calls):
 result = burst(10)
 """
 CALLS = 400
+HELD_S = 0.003  # the most that the end of a gang is held where others are behind it
 
 
 def writes_of(pid: int) -> int:
@@ -307,9 +308,12 @@ def test_gangs_with_work_behind_them_do_not_wake_their_workers_one_by_one(
         assert client.do(f"exec({BURST!r}, globals())", timeout_s=60) == 2.0
         workers = running.workers()
         before = [writes_of(worker["pid"]) for worker in workers]
+        began = time.monotonic()
         assert client.do(f"result = burst({CALLS})") == 2.0
+        took_s = time.monotonic() - began
         for worker, written in zip(workers, before, strict=True):
-            assert writes_of(worker["pid"]) - written < CALLS / 4, worker["name"]
+            # On a host where 400 gangs take long, their ends go because of the time.
+            assert writes_of(worker["pid"]) - written < CALLS / 4 + took_s / HELD_S, worker["name"]
 
 
 AWAITED = """
