@@ -26,8 +26,9 @@ class BatchPace {
   static constexpr int kSendsAtOnce = 4;
   static constexpr std::chrono::microseconds kSendInterval{100};
   static constexpr std::chrono::microseconds kLaterInterval{1000};
-  // A caller is far ahead after so many operations without a wait, while the next one comes within the interval. The
-  // interval is well below the time after which the controller takes a session for idle, and tells it of its ends.
+  // A caller is far ahead once it has submitted kAheadOps operations without a wait, and while each comes within
+  // kAheadInterval of the one before. This interval is well below the time after which the controller takes a session
+  // for idle, and tells it of its ends.
   static constexpr uint64_t kAheadOps = 16;
   static constexpr std::chrono::microseconds kAheadInterval{300};
 

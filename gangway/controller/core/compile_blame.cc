@@ -59,7 +59,8 @@ std::string CompileBlame::OnDeath(const PendingCompile& compile, Time began, Tim
   OnLimit(compile, now);
   const std::string hash = ProgramHash(compile);
   const std::string name = NameOf(compile.request, hash);
-  const bool at_once = began < programs_.LastOf(name);
+  const Time last = programs_.LastOf(name);
+  const bool at_once = began < last || now - last < kOneCause;
   const int ends = at_once ? programs_.CountOf(name, now) : programs_.Add(name, now);
   const bool quarantined = ends >= kProgramEndsMax;
   return absl::StrCat(

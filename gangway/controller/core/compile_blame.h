@@ -26,6 +26,8 @@ namespace gangway::controller {
 inline constexpr size_t kCompileSuspectsMax = 256;  // programs, and owners, that are remembered
 inline constexpr int kProgramEndsMax = 2;  // of the compiler process, at work on one program
 inline constexpr std::chrono::minutes kProgramQuarantine{10};
+// Ends that follow the one that counted last so closely may have its cause.
+inline constexpr std::chrono::milliseconds kOneCause{10};
 inline constexpr int kOwnerEndsLast = 3;     // of one owner's programs
 inline constexpr int kOwnerEndsRefused = 5;  // likewise
 inline constexpr std::chrono::minutes kOwnerWindow{5};
@@ -39,8 +41,8 @@ class CompileBlame {
       : programs_(kProgramQuarantine, suspects_max), owners_(kOwnerWindow, suspects_max) {}
 
   // The process ended while it compiled this program, which it had begun at that time. Processes that were at work on a
-  // program at once and then end count as one for it: they may have one cause, as where a host is cut off. Returns a
-  // line for people.
+  // program at once and then end count as one for it, and so do ends within kOneCause. They may have one cause, as
+  // where a host is cut off: one of its links ends before the other. Returns a line for people.
   std::string OnDeath(const PendingCompile& compile, Time began, Time now);
   // The process is ended because this program passed a limit.
   void OnLimit(const PendingCompile& compile, Time now);

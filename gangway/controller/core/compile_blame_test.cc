@@ -103,6 +103,7 @@ TEST_F(CompileBlameTest, ALimitCountsAgainstTheSessionAndNoProgram) {
 TEST_F(CompileBlameTest, AProgramIsQuarantinedForAll) {
   EXPECT_THAT(blame_.OnDeath(Program(kHostile, "a"), now_, now_), HasSubstr("once more"));
   EXPECT_EQ(Refusal(kOther, "a"), "");
+  now_ += kOneCause;
   EXPECT_THAT(blame_.OnDeath(Program(kOther, "a"), now_, now_), HasSubstr("quarantined"));
   EXPECT_THAT(Refusal(SessionId(3), "a"), HasSubstr("is quarantined"));
   now_ += minutes(10);
@@ -111,10 +112,22 @@ TEST_F(CompileBlameTest, AProgramIsQuarantinedForAll) {
 
 TEST_F(CompileBlameTest, ProcessesThatEndTogetherAtOneProgramCountOnceForIt) {
   const Time began = now_;
-  now_ += seconds(1);
-  for (int i = 0; i < 2; ++i)
+  for (int i = 0; i < 2; ++i) {
+    now_ += seconds(1);
     EXPECT_THAT(blame_.OnDeath(Program(kHostile, "a"), began, now_), HasSubstr("once more"));
+  }
   EXPECT_EQ(Refusal(kOther, "a"), "");
+  EXPECT_THAT(blame_.OnDeath(Program(kHostile, "a"), now_, now_), HasSubstr("quarantined"));
+}
+
+// As where a host is cut off: the program goes to the spare process as the first link ends, and then that one's ends.
+TEST_F(CompileBlameTest, ProcessesThatEndOneRightAfterTheOtherCountOnceForAProgram) {
+  blame_.OnDeath(Program(kHostile, "a"), now_, now_);
+  const Time began = now_;
+  now_ += kOneCause - milliseconds(1);
+  EXPECT_THAT(blame_.OnDeath(Program(kHostile, "a"), began, now_), HasSubstr("once more"));
+  EXPECT_EQ(Refusal(kOther, "a"), "");
+  now_ += milliseconds(1);  // since the end that counted
   EXPECT_THAT(blame_.OnDeath(Program(kHostile, "a"), now_, now_), HasSubstr("quarantined"));
 }
 

@@ -72,7 +72,9 @@ class CompileQueueTest : public ::testing::Test {
     queue_->OnCompilerDown(compiler, now_, actions_);
     Take();
   }
+  // So long after the last one that both count.
   void Crash(uint32_t compiler = 0) {
+    now_ += kOneCause;
     Down(compiler);
     Up(compiler);
   }
@@ -457,6 +459,7 @@ TEST_F(CompileQueueTest, ASessionWhoseProgramsEndCompilersKeepsOffTheFirst) {
   Down();
   EXPECT_EQ(ran_on_[killer], 1u) << "compiled once more, by the spare";
   Up();
+  Later(kOneCause);
   Down(1);
   EXPECT_TRUE(failed_.contains(killer));
   const uint64_t next = AddNew("next", 1);

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/controller/core/compile_blame.h"
 #include "gangway/controller/core/controller_test_util.h"
 #include "gangway/wire/collective_limits.h"
 #include "gangway/wire/failure.h"
@@ -78,6 +79,7 @@ TEST_F(ControllerTest, AProgramThatKillsTheCompilerIsQuarantinedForAllSessions) 
   for (int i = 0; i < 2; ++i) {
     Step(CompilerDown{});
     Step(CompilerUp{2});
+    Tick(controller::kOneCause);
   }
   ASSERT_EQ(CompiledEvents(5).size(), 1u);
   EXPECT_THAT(CompiledEvents(5)[0].failure().message(), HasSubstr("is quarantined"));
