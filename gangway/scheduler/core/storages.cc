@@ -59,7 +59,7 @@ std::optional<Storages::Reading> Storages::Read(StorageId id, Ordinal reader, bo
   if (storage == nullptr) return std::nullopt;
   Reading reading{.producer = storage->producer};
   ++storage->uses;
-  if (consumes && IsShared(id) && storage->uses > 1)
+  if (consumes && storage->is_shared() && storage->uses > 1)
     storage->consumed.push_back({reader, storage->uses, {}});
   if (storage->unreleased_readers > 0 && consumes) {
     reading.waits_for_readers = true;
@@ -114,7 +114,7 @@ uint64_t Storages::ShardBytesOf(StorageId id) const {
 
 bool Storages::IsShared(StorageId id) const {
   const State* storage = Find(id);
-  return storage != nullptr && (storage->shared || storage->fetches > 0);
+  return storage != nullptr && storage->is_shared();
 }
 
 wire::FailureRef Storages::LostShard(const wire::ArrayRef& ref, const DeviceIds& devices) const {

@@ -134,6 +134,7 @@ class Storages {
     std::map<uint32_t, wire::FailureRef> lost;  // the shards on these workers are gone
 
     const std::vector<IslandDevice>& devices() const;
+    bool is_shared() const { return shared || fetches > 0; }
   };
 
   const State* Find(StorageId id) const;
