@@ -171,9 +171,12 @@ def test_a_client_of_a_stopped_head_is_answered_and_works_when_it_continues_TM_1
             for console in (tcp, unix):
                 stage.say(ended(console), elapsed(began), "s")
             assert elapsed(began) < JAX_S + SLACK_S
+            # JAX may be answered first. A session that was just being opened has no question to answer, but an error.
+            left_s = CLIENT_S + SLACK_S - elapsed(began)
+            wait_for("the native sessions answered", lambda: load.errors(began), left_s)
             slowest = load.slowest_s(began)
             stage.say("native:", slowest, "s", load.errors(began))
-            assert 0 < slowest < CLIENT_S + SLACK_S, slowest
+            assert slowest < CLIENT_S + SLACK_S, slowest
         continued = time.monotonic()
         wait_for("every role up", hosts.all_up, 30)
         wait_for("sessions again", lambda: load.clean_since(continued), 30)
