@@ -280,7 +280,7 @@ part = lambda v: jax.lax.psum(v, "x") * 0.5
 over = lambda f: jax.jit(jax.shard_map(f, mesh=row.mesh, in_specs=P("x"), out_specs=P("x"), check_vma=False))
 step = over(part)
 # So long that all calls of a burst are behind it.
-slow = over(lambda v: jax.lax.fori_loop(0, 300_000, lambda i, w: w + (i < 0), v))
+slow = over(lambda v: jax.lax.fori_loop(0, 50_000_000, lambda i, w: w + (i < 0), v))
 def burst(calls):
     v = slow(jax.device_put(np.ones(2, np.float32), row))
     for _ in range(calls):
