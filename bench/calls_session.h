@@ -40,7 +40,7 @@ inline std::string TrafficMember() {
 }
 
 inline std::unique_ptr<Client> Open(const char* address, const char* token, const char* name) {
-  auto client = Connect({.address = address, .token = token, .name = name});
+  auto client = ConnectClient({.address = address, .token = token, .name = name});
   if (!client.ok()) Fail("connect", client.status());
   return *std::move(client);
 }

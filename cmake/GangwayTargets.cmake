@@ -4,7 +4,8 @@
 #                                                       a GoogleTest binary run by ctest, in n parts
 # gangway_fuzz(<name> SRCS a_fuzz.cc DEPS ...)          a fuzz target (base/fuzz.h): libFuzzer drives it in the preset
 #                                                       fuzz; in all others it is a test over seeds and mutations
-# gangway_plugin(<name> EXPORTS a.map LIBRARY <library> [GRPC])    a shared library that exports what the map says
+# gangway_plugin(<name> EXPORTS a.map LIBRARY <library> [GRPC] [RUNTIME_OF_PROCESS])
+#                                                       a shared library that exports what the map says
 # gangway_test_plugin(<name>)                           gives a library of tests the real PJRT plugin (real_plugin.h)
 # Includes are "gangway/<folder>/<file>.h", also for generated headers.
 #
@@ -205,9 +206,14 @@ endfunction()
 
 # A plugin is loaded into the processes of other programs, beside other versions of the libraries that it uses: it holds
 # its library, all Gangway libraries under that, abseil, protobuf, OpenSSL's libcrypto and the C++ runtime, with GRPC
-# also gRPC and what that needs, and exports nothing of them. It needs the C library alone.
+# also gRPC and what that needs, and exports nothing of them. It needs the C library alone. RUNTIME_OF_PROCESS: it holds
+# no C++ runtime, since it passes that one's types to the code that calls it, which has one.
 function(gangway_plugin name)
-  cmake_parse_arguments(arg "GRPC" "EXPORTS;LIBRARY" "" ${ARGN})
+  cmake_parse_arguments(arg "GRPC;RUNTIME_OF_PROCESS" "EXPORTS;LIBRARY" "" ${ARGN})
+  set(runtime -static-libstdc++ -static-libgcc)
+  if(arg_RUNTIME_OF_PROCESS)
+    set(runtime)
+  endif()
   set(system crypto)
   set(third_party gangway_static_absl gangway_static_protobuf)
   if(arg_GRPC)
@@ -223,7 +229,7 @@ function(gangway_plugin name)
   list(TRANSFORM archives REPLACE "(.+)" "$<TARGET_FILE:\\1>")
   cmake_path(ABSOLUTE_PATH arg_EXPORTS BASE_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR})
   target_link_options(${name} PRIVATE -Wl,--version-script=${arg_EXPORTS} -Wl,-z,defs -Wl,--as-needed -Wl,--gc-sections
-                                      -static-libstdc++ -static-libgcc)
+                                      ${runtime})
   target_link_libraries(${name} PRIVATE
     -Wl,--whole-archive $<TARGET_FILE:${arg_LIBRARY}> -Wl,--no-whole-archive
     -Wl,--start-group ${archives} ${system} -Wl,--end-group Threads::Threads)

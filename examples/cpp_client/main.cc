@@ -104,7 +104,7 @@ int main(int argc, char** argv) {
     std::cerr << "usage: cpp_client ADDRESS TOKEN [TLS_FOLDER]\n";
     return 2;
   }
-  auto client = gangway::Connect(
+  auto client = gangway::ConnectClient(
       {.address = argv[1], .token = argv[2], .tls = argc > 3 ? argv[3] : "", .name = "cpp_client"});
   if (!client.ok()) Fail("connect", client.status());
   gangway::Client& session = **client;

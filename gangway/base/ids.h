@@ -86,10 +86,12 @@ enum class UploadId : uint64_t;
 enum class OperationId : uint64_t;
 enum class ArrayHandle : uint64_t;
 enum class ExecutableHandle : uint64_t;
+enum class ProgramHandle : uint64_t;
 
 template <typename T>
-concept PublicId = std::same_as<T, UploadId> || std::same_as<T, OperationId> ||
-                   std::same_as<T, ArrayHandle> || std::same_as<T, ExecutableHandle>;
+concept PublicId =
+    std::same_as<T, UploadId> || std::same_as<T, OperationId> || std::same_as<T, ArrayHandle> ||
+    std::same_as<T, ExecutableHandle> || std::same_as<T, ProgramHandle>;
 
 template <PublicId T>
 constexpr uint64_t NumberOf(T id) {

@@ -45,6 +45,8 @@ enum class TraceKind : uint8_t {
   // collective's number in its program, or of how many they were
   kCollective = 18,
   kCollectives = 19,
+  kLaunched =
+      20,  // controller: a node was made for node `place` of a launched program; value = the program's id
 };
 
 // A number below 2^24 and how long something took, up to 18 minutes, in one value.
@@ -71,7 +73,13 @@ void Trace(TraceKind kind, uint32_t place, SessionId session, Ordinal gang, uint
 void TraceAt(Clock::time_point when, TraceKind kind, uint32_t place, SessionId session,
              Ordinal gang, uint64_t value = 0);
 
-enum class TraceNameOf : uint8_t { kLink = 1, kExecutable = 2, kSession = 3, kCollective = 4 };
+enum class TraceNameOf : uint8_t {
+  kLink = 1,
+  kExecutable = 2,
+  kSession = 3,
+  kCollective = 4,
+  kProgram = 5
+};
 // The id of a kCollective.
 constexpr uint64_t CollectiveNameId(ExecutableId executable, uint32_t number) {
   return (executable.number() << 24) | number;

@@ -305,7 +305,8 @@ TEST(StatusTextTest, JsonHasEveryField) {
       "\"launches\":0,\"stuck\":false}]}]}],"
       "\"schedulers\":[{\"island\":0,\"pid\":90,\"state\":\"up\"}],"
       "\"compiler\":{\"pid\":0,\"state\":\"down\"},\"sessions\":[{\"id\":9,\"client\":\"a "
-      "\\\"quoted\\\"\\tname\",\"arrays\":2,\"bytes\":2048,\"executables\":0,\"pending_nodes\":"
+      "\\\"quoted\\\"\\tname\",\"arrays\":2,\"bytes\":2048,\"executables\":0,\"programs\":0,"
+      "\"pending_nodes\":"
       "0}],"
       "\"arrays\":2,\"bytes\":2048,\"counters\":{\"messages_received\":0,\"messages_sent\":0}}");
 }

@@ -101,12 +101,13 @@ void AddStaging(const wire::StatusReply& status, Families& families) {
 }
 
 void AddSessions(const wire::StatusReply& status, Families& families) {
-  uint64_t arrays = 0, bytes = 0, pending = 0, executables = 0;
+  uint64_t arrays = 0, bytes = 0, pending = 0, executables = 0, programs = 0;
   for (const auto& session : status.sessions()) {
     arrays += session.arrays();
     bytes += session.bytes();
     pending += session.pending_nodes();
     executables += session.executables();
+    programs += session.programs();
   }
   auto total = [&families](const char* name, const char* help, uint64_t value) {
     Set(families.Gauge(name, help), static_cast<double>(value));
@@ -114,7 +115,8 @@ void AddSessions(const wire::StatusReply& status, Families& families) {
   total("sessions", "Connected clients", static_cast<uint64_t>(status.sessions_size()));
   total("arrays", "Arrays that clients hold", arrays);
   total("array_bytes", "Bytes of those arrays", bytes);
-  total("executables", "Compiled programs that clients hold", executables);
+  total("executables", "Compiled functions that clients hold", executables);
+  total("programs", "Programs that clients have registered", programs);
   total("pending_nodes", "Uploads, calls, copies and fetches that have not ended", pending);
 }
 

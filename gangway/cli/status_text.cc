@@ -131,6 +131,7 @@ Json SessionJson(const wire::StatusReply::Session& session) {
           {"arrays", session.arrays()},
           {"bytes", session.bytes()},
           {"executables", session.executables()},
+          {"programs", session.programs()},
           {"pending_nodes", session.pending_nodes()}};
 }
 
@@ -208,12 +209,12 @@ std::string ToTable(const wire::StatusReply& status) {
   absl::StrAppendFormat(&text, "%-18s %-6s %8d\n", "compiler", status.compiler_up() ? "up" : "down",
                         status.compiler_process_id());
   if (status.sessions().empty()) return text + "\nno sessions\n";
-  absl::StrAppendFormat(&text, "\n%-8s %-32s %8s %12s %12s %8s\n", "SESSION", "CLIENT", "ARRAYS",
-                        "BYTES", "EXECUTABLES", "PENDING");
+  absl::StrAppendFormat(&text, "\n%-8s %-32s %8s %12s %12s %9s %8s\n", "SESSION", "CLIENT",
+                        "ARRAYS", "BYTES", "EXECUTABLES", "PROGRAMS", "PENDING");
   for (const auto& session : status.sessions()) {
-    absl::StrAppendFormat(&text, "%-8d %-32s %8d %12s %12d %8d\n", session.session(),
+    absl::StrAppendFormat(&text, "%-8d %-32s %8d %12s %12d %9d %8d\n", session.session(),
                           ShownName(session.name()), session.arrays(), Bytes(session.bytes()),
-                          session.executables(), session.pending_nodes());
+                          session.executables(), session.programs(), session.pending_nodes());
   }
   return text;
 }

@@ -2,6 +2,7 @@
 #include "gangway/cli/trace_file.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -68,7 +69,8 @@ Flow DoneFlow(uint64_t gang, uint32_t device) {
 
 struct Gang {
   std::string name;
-  ExecutableId executable;  // of a call
+  ExecutableId executable;                                // of a call
+  std::optional<std::pair<uint64_t, uint32_t>> launched;  // a program's id, and its node
   uint32_t island = 0;
   std::set<uint32_t> devices;
   int64_t queued = 0;
@@ -98,7 +100,8 @@ class Writer {
 
   void LearnNames(const Process& process) {
     for (const auto& [key, name] : process.names) {
-      if (key.first == TraceNameOf::kExecutable) programs_[key.second] = name;
+      if (key.first == TraceNameOf::kExecutable) executables_[key.second] = name;
+      if (key.first == TraceNameOf::kProgram) programs_[key.second] = name;
       if (key.first == TraceNameOf::kSession) sessions_[key.second] = name;
       if (key.first == TraceNameOf::kCollective) collectives_[key.second] = name;
     }
@@ -113,11 +116,13 @@ class Writer {
       if (record.kind == TraceKind::kQueue) {
         uint64_t kind = record.value % 8;
         if (kind == 3) gang.executable = ExecutableId(record.value / 8);
-        auto program = programs_.find(record.value / 8);
-        gang.name =
-            kind == 3 && program != programs_.end() ? program->second : kKinds[kind < 7 ? kind : 0];
+        auto executable = executables_.find(record.value / 8);
+        gang.name = kind == 3 && executable != executables_.end() ? executable->second
+                                                                  : kKinds[kind < 7 ? kind : 0];
         gang.island = record.place;
         if (gang.queued == 0) gang.queued = at;
+      } else if (record.kind == TraceKind::kLaunched) {
+        gang.launched = {record.value, record.place};
       } else if (record.kind == TraceKind::kRelease) {
         if (gang.released == 0) gang.released = at;
       } else if (record.kind == TraceKind::kDone) {
@@ -281,7 +286,10 @@ class Writer {
       event["name"] = slice.name;
       Json& arguments = event["args"] = Json::object();
       if (slice.gang != 0) arguments["gang"] = slice.gang;
+      AddLaunched(slice.gang, arguments);
       if (slice.session != 0) arguments["session"] = slice.session;
+      if (const auto name = sessions_.find(slice.session); name != sessions_.end())
+        arguments["client"] = name->second;
       Event(event);
       for (const Flow& flow : slice.flows_in) {
         Json arrow = Arrow("f", flow, id, begin);
@@ -290,6 +298,15 @@ class Writer {
       }
       for (const Flow& flow : slice.flows_out) Event(Arrow("s", flow, id, begin));
     }
+  }
+
+  void AddLaunched(uint64_t ordinal, Json& arguments) const {
+    const auto gang = gangs_.find(ordinal);
+    if (gang == gangs_.end() || !gang->second.launched) return;
+    const auto& [id, node] = *gang->second.launched;
+    const auto name = programs_.find(id);
+    arguments["launched_program"] = name == programs_.end() ? "" : name->second;
+    arguments["node"] = node;
   }
 
   // An async slice from a node's arrival at its island's scheduler to its end. These may overlap.
@@ -351,6 +368,7 @@ class Writer {
   }
 
   const std::vector<Process>& processes_;
+  std::map<uint64_t, std::string> executables_;
   std::map<uint64_t, std::string> programs_;
   std::map<uint64_t, std::string> sessions_;
   std::map<uint64_t, std::string> collectives_;

@@ -33,6 +33,13 @@ std::string Program(const std::string& name, const std::string& source) {
                       : absl::StrCat(" (", wire::ToText(wire::ProgramLabel{name, source}), ")");
 }
 
+// " that is node 3 of train"
+std::string Node(const Wait& wait) {
+  if (!wait.has_node()) return "";
+  return absl::StrCat(" that is node ", wait.node(), " of ",
+                      wait.launched_program().empty() ? "a launch" : wait.launched_program());
+}
+
 // `name` without its first `prefix` characters, in lower case.
 std::string EnumText(const std::string& name, size_t prefix) {
   std::string text = name.size() > prefix ? name.substr(prefix) : "";
@@ -52,7 +59,8 @@ std::string Subject(const Wait& wait) {
   if (wait.kind() == Wait::KIND_COMPILE)
     return absl::StrCat("a compile of session ", wait.session());
   return absl::StrCat("gang ", wait.gang(), ", ", KindText(wait.kind()),
-                      Program(wait.program(), wait.source()), " of session ", wait.session(), ",");
+                      Program(wait.program(), wait.source()), Node(wait), " of session ",
+                      wait.session(), ",");
 }
 
 std::string ForGang(const Wait& wait) {
@@ -199,6 +207,8 @@ Json WaitJson(const Wait& wait) {
           {"gang", wait.gang()},
           {"program", wait.program()},
           {"source", wait.source()},
+          {"launched_program", wait.launched_program()},
+          {"node", wait.has_node() ? Json(wait.node()) : Json()},
           {"reason", std::move(reason)},
           {"waited_ms", wait.waited_ms()},
           {"limit_ms", wait.limit_ms()},

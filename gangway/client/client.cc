@@ -28,6 +28,8 @@ FailureRecord Status::record() const {
                        .incarnation = failure.incarnation()};
   if (failure.has_device()) record.device = failure.device();
   if (failure.has_shard()) record.shard = failure.shard();
+  record.launched_program = failure.launched_program();
+  if (failure.has_node()) record.node = failure.node();
   return record;
 }
 

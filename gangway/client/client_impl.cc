@@ -109,10 +109,43 @@ void ClientImpl::Regroup(std::vector<Regrouped> results) {
   session_.handles().Regroup(results);
 }
 
+ProgramHandle ClientImpl::RegisterProgram(const program::Program& program,
+                                          std::span<const ArrayHandle> like, StatusCallback done,
+                                          bool sequential) {
+  if (origin_.is_elsewhere()) [[unlikely]]
+    return (done ? done(Origin::Elsewhere()) : void()), ProgramHandle();
+  return session_.programs().Register(program, like, std::move(done), sequential);
+}
+
+OperationId ClientImpl::Launch(ProgramHandle program, std::span<const ArrayHandle> arguments,
+                               std::span<const ArrayHandle> results, LaunchOptions options) {
+  if (origin_.is_elsewhere()) [[unlikely]]
+    return RefuseElsewhere(options.ended);
+  return session_.programs().Launch(program, arguments, results, std::move(options));
+}
+
+void ClientImpl::DropPrograms(std::span<const ProgramHandle> programs) {
+  if (origin_.is_elsewhere()) [[unlikely]]
+    return;
+  session_.programs().Drop(programs);
+}
+
 void ClientImpl::Fetch(ArrayHandle array, std::vector<uint32_t> shards, FetchSink sink) {
   if (origin_.is_elsewhere()) [[unlikely]]
     return sink.on_done(Origin::Elsewhere());
   session_.fetches().Fetch(array, shards, std::move(sink));
+}
+
+void ClientImpl::BeginProgram() {
+  if (origin_.is_elsewhere()) [[unlikely]]
+    return;
+  session_.submitter().BeginProgram();
+}
+
+ProgramCapture ClientImpl::EndProgram() {
+  if (origin_.is_elsewhere()) [[unlikely]]
+    return {};
+  return session_.submitter().EndProgram();
 }
 
 void ClientImpl::SendNow() {

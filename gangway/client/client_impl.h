@@ -22,7 +22,9 @@
 #include "gangway/client/client.h"
 #include "gangway/client/connect.h"
 #include "gangway/client/origin.h"
+#include "gangway/client/programs.h"
 #include "gangway/client/session.h"
+#include "gangway/program/program.h"
 
 namespace gangway::client {
 
@@ -55,7 +57,15 @@ class ClientImpl final : public Client {
                    std::span<const uint32_t> devices, const std::string& memory_kind,
                    StatusCallback ended) override;
   void Regroup(std::vector<Regrouped> results) override;
+  // As in Programs (programs.h).
+  ProgramHandle RegisterProgram(const program::Program& program, std::span<const ArrayHandle> like,
+                                StatusCallback done, bool sequential = false);
+  OperationId Launch(ProgramHandle program, std::span<const ArrayHandle> arguments,
+                     std::span<const ArrayHandle> results, LaunchOptions options = {});
+  void DropPrograms(std::span<const ProgramHandle> programs);
   void Fetch(ArrayHandle array, std::vector<uint32_t> shards, FetchSink sink) override;
+  void BeginProgram() override;
+  ProgramCapture EndProgram() override;
   void SendNow() override;
   std::shared_ptr<Wait> NewWait() override;
   void Await(std::span<const ArrayHandle> arrays, StatusCallback done) override;

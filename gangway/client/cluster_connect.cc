@@ -1,4 +1,4 @@
-// Connect of the public header (include/gangway/connect.h), with transports of the session's own.
+// ConnectClient of the public header (include/gangway/connect.h), with transports of the session's own.
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -43,6 +43,7 @@ absl::StatusOr<std::unique_ptr<Client>> Open(const ClusterOptions& options) {
   client.token = options.token;
   client.name = options.name;
   client.reports_ends = options.reports_ends;
+  client.captures_bursts = options.captures_bursts;
   GANGWAY_ASSIGN_OR_RETURN(client.owned_transport, TransportFor(options));
   client.control = client.data = client.owned_transport.get();
   return Connect(client);
@@ -50,7 +51,7 @@ absl::StatusOr<std::unique_ptr<Client>> Open(const ClusterOptions& options) {
 
 }  // namespace
 
-Result<std::unique_ptr<Client>> Connect(const ClusterOptions& options) {
+Result<std::unique_ptr<Client>> ConnectClient(const ClusterOptions& options) {
   return ToResult(Open(options));
 }
 

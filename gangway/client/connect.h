@@ -26,6 +26,7 @@ struct ClientOptions {
   std::chrono::milliseconds connect_limit{30000};
   uint64_t pending_max = 16384;  // TM-2
   bool reports_ends = false;     // Client::reports_ends
+  bool captures_bursts = false;  // ClusterOptions
   // The session is lost if the controller's process gives no sign of life for so long while answers are awaited. The
   // 10 s are what a controller may stand still at no loss. Zero: never, for a controller of this process.
   std::chrono::milliseconds controller_silence_max{10'000};

@@ -7,6 +7,7 @@
 #include "gangway/base/clock.h"
 #include "gangway/base/ids.h"
 #include "gangway/client/host_callbacks.h"
+#include "gangway/client/op_fields.h"
 #include "gangway/wire/failure.h"
 
 namespace gangway::client {
@@ -16,17 +17,6 @@ namespace {
 constexpr std::chrono::milliseconds kSoon{4};
 constexpr size_t kDropHandlesMax = 4096;  // of one operation
 
-template <typename From, typename To>
-void AddAll(std::span<const From> from, To* to) {
-  to->Add(from.begin(), from.end());
-}
-
-template <PublicId T>
-void AddNumbers(std::span<const T> ids, google::protobuf::RepeatedField<uint64_t>& to) {
-  to.Reserve(to.size() + static_cast<int>(ids.size()));
-  for (const T id : ids) to.Add(NumberOf(id));
-}
-
 void FillCall(ExecutableHandle executable, std::span<const ArrayHandle> arguments,
               std::span<const ArrayHandle> results, const CallOptions& options, wire::CallOp& op) {
   op.set_executable(NumberOf(executable));
@@ -35,14 +25,7 @@ void FillCall(ExecutableHandle executable, std::span<const ArrayHandle> argument
   AddAll(options.keep, op.mutable_keep());
   op.set_launch_id(options.launch_id);
   op.set_callback_depth(HostCallbacks::Depth());
-  for (const GatheredArgument& gathered : options.gathered) {
-    wire::GatheredArgument* list = op.add_gathered();
-    list->set_argument(gathered.index);
-    for (const ShardOf& shard : gathered.shards) {
-      list->add_arrays(NumberOf(shard.array));
-      list->add_shards(shard.shard);
-    }
-  }
+  AddGathered(options.gathered, *op.mutable_gathered());
 }
 
 void FillRegroup(const std::vector<Client::Regrouped>& results, wire::RegroupOp& op) {
@@ -88,9 +71,27 @@ void Handles::NoteArray(ArrayHandle array, Devices devices) {
   arrays_[array] = std::move(devices);
 }
 
+void Handles::NoteArrays(std::span<const ArrayHandle> arrays, std::span<const Devices> devices) {
+  MutexLock lock(mutex_);
+  for (size_t i = 0; i < arrays.size() && i < devices.size(); ++i)
+    if (devices[i] != nullptr) arrays_[arrays[i]] = devices[i];
+}
+
 void Handles::NoteExecutable(ExecutableHandle executable, Devices devices) {
   MutexLock lock(mutex_);
   executables_[executable] = std::move(devices);
+}
+
+Devices Handles::DevicesOf(ArrayHandle array) const {
+  MutexLock lock(mutex_);
+  const auto known = arrays_.find(array);
+  return known == arrays_.end() ? nullptr : known->second;
+}
+
+Devices Handles::DevicesOf(ExecutableHandle executable) const {
+  MutexLock lock(mutex_);
+  const auto known = executables_.find(executable);
+  return known == executables_.end() ? nullptr : known->second;
 }
 
 OperationId Handles::Call(ExecutableHandle executable, std::span<const ArrayHandle> arguments,

@@ -41,7 +41,14 @@ class Handles {
   std::optional<WorkerKey> WorkerOf(ShardOf shard) const GANGWAY_EXCLUDES(mutex_);
   const std::set<WorkerKey>& workers() const { return workers_; }
 
+  // Null: this session does not know that.
+  Devices DevicesOf(ArrayHandle array) const GANGWAY_EXCLUDES(mutex_);
+  Devices DevicesOf(ExecutableHandle executable) const GANGWAY_EXCLUDES(mutex_);
+
   void NoteArray(ArrayHandle array, Devices devices) GANGWAY_EXCLUDES(mutex_);
+  // arrays[i] is on devices[i]; null: not known.
+  void NoteArrays(std::span<const ArrayHandle> arrays, std::span<const Devices> devices)
+      GANGWAY_EXCLUDES(mutex_);
   void NoteExecutable(ExecutableHandle executable, Devices devices) GANGWAY_EXCLUDES(mutex_);
 
   // The operations of Client that have these names.

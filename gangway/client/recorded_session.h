@@ -57,7 +57,8 @@ class RecordingLink final : public transport::Link {
 // Devices 0 and 1 are of worker {0, 0}, 2 and 3 of worker {1, 0}.
 class RecordedSession {
  public:
-  explicit RecordedSession(bool reports_ends = true, uint64_t pending_max = 4)
+  explicit RecordedSession(bool reports_ends = true, uint64_t pending_max = 4,
+                           bool captures_bursts = false)
       : activity({.loop = &loop,
                   .interval = std::chrono::milliseconds(2),
                   .look =
@@ -70,6 +71,7 @@ class RecordedSession {
                    .activity = &activity,
                    .pending_max = pending_max,
                    .reports_ends = reports_ends,
+                   .captures_bursts = captures_bursts,
                    .take_beside = [this] { return take_beside ? take_beside() : nullptr; },
                    .on_failed =
                        [this](const absl::Status& why) {

@@ -63,6 +63,7 @@ Session::Session(const ClientOptions& options)
                   .activity = &activity_,
                   .pending_max = options.pending_max,
                   .reports_ends = options.reports_ends,
+                  .captures_bursts = options.captures_bursts,
                   .take_beside = [this] { return uploads_.TakeWaiting(); },
                   .on_failed =
                       [this](const absl::Status& why) {
@@ -202,6 +203,9 @@ void Session::OnEvent(wire::SessionEvent& event) {
       return uploads_.Forget(UploadId(event.upload_failed().upload()));
     case wire::SessionEvent::kUsage:
       return questions_.OnUsage(event.usage());
+    case wire::SessionEvent::kRegistered:
+      submitter_.OnRegistered(event.registered());
+      return programs_.OnRegistered(event.registered());
     case wire::SessionEvent::kEnded:
       return Lose(wire::ToStatus(event.ended()));
     case wire::SessionEvent::EVENT_NOT_SET:
@@ -245,11 +249,13 @@ void Session::EndPending(const absl::Status& why) {
   if (data_links_) data_links_->Close(why);
   submitter_.Close(why);
   questions_.EndAll(why);
+  programs_.EndAll(why);
   fetches_.EndAll(why);
   submitter_.EndAll(why);
 }
 
 void Session::Shutdown() {
+  submitter_.SendNow();
   submitter_.Flush();  // a last drop or delete still affects arrays that share its shards
   {
     MutexLock lock(mutex_);

@@ -1,11 +1,11 @@
 // Session: one session with a cluster, from its Hello to its end. It composes what a session keeps: Submitter (the
-// control link and what goes to the controller), Handles, Uploads, Fetches, Questions, Activity (what is under way),
-// HostCallbacks and DataLinks (the workers' streams). It opens the session, hands what the cluster sends to these
-// parts, and ends them. ClientImpl hands the calls of the session's client to them.
+// control link and what goes to the controller), Handles, Programs, Uploads, Fetches, Questions, Activity (what is
+// under way), HostCallbacks and DataLinks (the workers' streams). It opens the session, hands what the cluster sends to
+// these parts, and ends them. ClientImpl hands the calls of the session's client to them.
 //
-// Threading: the parts are thread-safe, each with a lock of its own; the order of the locks is Fetches, Uploads or
-// Questions, then this class's own, Handles, Submitter, Activity. No callback runs under any of them. Data links are
-// used on the loop only, but PushNow runs on callers' threads, too.
+// Threading: the parts are thread-safe, each with a lock of its own; the order of the locks is Fetches, Programs,
+// Uploads or Questions, then this class's own, Handles, Submitter, Activity. No callback runs under any of them. Data
+// links are used on the loop only, but PushNow runs on callers' threads, too.
 //
 // Failure: losing the controller ends everything pending with UNAVAILABLE; the session does not reconnect. Its
 // destructor, which must not run in one of its callbacks, ends what is pending with CANCELLED.
@@ -30,6 +30,7 @@
 #include "gangway/client/fetches.h"
 #include "gangway/client/handles.h"
 #include "gangway/client/host_callbacks.h"
+#include "gangway/client/programs.h"
 #include "gangway/client/questions.h"
 #include "gangway/client/submitter.h"
 #include "gangway/client/uploads.h"
@@ -57,6 +58,7 @@ class Session {
   Submitter& submitter() { return submitter_; }
   const Submitter& submitter() const { return submitter_; }
   Handles& handles() { return handles_; }
+  Programs& programs() { return programs_; }
   Uploads& uploads() { return uploads_; }
   Fetches& fetches() { return fetches_; }
   Questions& questions() { return questions_; }
@@ -88,6 +90,7 @@ class Session {
   Activity activity_;
   Submitter submitter_;
   Handles handles_{&loop_, &submitter_};
+  Programs programs_{&activity_, &submitter_, &handles_};
   Uploads uploads_{&loop_, &activity_, &submitter_, &handles_};
   Fetches fetches_{&activity_, &submitter_, &handles_,
                    [this](WorkerKey worker) { data_links_->Use(worker); }};

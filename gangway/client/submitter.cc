@@ -28,16 +28,11 @@ absl::Status Submitter::Refuse(StatusCallback ended) {
   return lost_;
 }
 
-OperationId Submitter::NextOperation(uint64_t nodes) const {
-  return nodes == 0 ? OperationId()
-                    : OperationId(submitted_.load(std::memory_order_relaxed) + nodes);
-}
-
 wire::Op* Submitter::NewOp(uint64_t nodes, StatusCallback ended) {
   CountNodes(nodes, std::move(ended));
   if (looks_.MayTellTogether())
     batches_.AddOp()->mutable_tell_ends()->set_when(wire::ENDS_TOGETHER);
-  return batches_.AddOp();
+  return capture_.AddOp();
 }
 
 void Submitter::CountNodes(uint64_t nodes, StatusCallback ended) {
@@ -60,6 +55,24 @@ void Submitter::NoteEnds(uint64_t nodes, StatusCallback ended) {
   options_.activity->SetBusy(true);
 }
 
+// --- Programs ---
+
+void Submitter::BeginProgram() {
+  MutexLock lock(mutex_);
+  capture_.BeginProgram();
+}
+
+ProgramCapture Submitter::EndProgram() {
+  const Sending sending(*this);
+  MutexLock lock(mutex_);
+  return capture_.EndProgram();
+}
+
+void Submitter::OnRegistered(const wire::Registered& registered) {
+  MutexLock lock(mutex_);
+  capture_.OnRegistered(registered);
+}
+
 // --- Sending ---
 
 void Submitter::SendOrWake(Urgency urgency) {
@@ -80,6 +93,7 @@ void Submitter::SendNow() {
   {
     MutexLock lock(mutex_);
     if (!lost_.ok()) return;
+    capture_.Cut("a wait");
   }
   SendOrWake(Urgency::kAtOnce);
 }
@@ -105,6 +119,7 @@ void Submitter::SendBatches() {
         return WakeLocked();
       }
       batches_.TakeInto(frames);
+      if (options_.captures_bursts) capture_.CaptureBursts(frames);
       is_open = link_ != nullptr;
       sending = sending_ = !frames.empty();
       if (!sending) return;
@@ -223,6 +238,7 @@ void Submitter::BeginLook() {
     MutexLock lock(mutex_);
     const bool is_to_be_told = looks_.Begin();
     if (!lost_.ok()) return;
+    capture_.Cut("a wait");
     if (is_to_be_told) batches_.AddOp()->mutable_tell_ends()->set_when(wire::ENDS_AT_ONCE);
   }
   SendOrWake(Urgency::kAtOnce);
@@ -233,6 +249,8 @@ void Submitter::LookFor(OperationId operation) {
   {
     MutexLock lock(mutex_);
     if (!lost_.ok() || !ends_.IsPending(number)) return;
+    if (number > submitted_.load(std::memory_order_relaxed) - capture_.held_nodes())
+      capture_.Cut("a wait");
     const EndLooks::Tell tell = looks_.LookFor(number);
     if (tell == EndLooks::Tell::kAtOnce) {
       batches_.AddOp()->mutable_tell_ends()->set_when(wire::ENDS_AT_ONCE);
@@ -298,6 +316,7 @@ void Submitter::Close(const absl::Status& why) {
     MutexLock lock(mutex_);
     link = std::exchange(link_, nullptr);
     batches_.Clear();
+    capture_.Clear();
   }
   if (link) link->Close(why);
   sender_.Close();

@@ -3,10 +3,10 @@
 // accumulated batch as one frame. A caller sends a few operations at once, those of a burst travel together: the more
 // of them the longer nothing has waited for one, which sends what is held.
 //
-// It composes the batches (op_batches.h), the pace (batch_pace.h), the sending end of the control link
-// (control_sender.h), the nodes that have not ended (node_ends.h) and the looks for their ends (end_looks.h). It keeps
-// the callers that wait for room among these nodes (TM-2), and the tasks that are to run on the loop, which also run
-// during the shutdown.
+// It composes the batches (op_batches.h), what is captured of them (capture.h), the pace
+// (batch_pace.h), the sending end of the control link (control_sender.h), the nodes that have not ended (node_ends.h)
+// and the looks for their ends (end_looks.h). It keeps the callers that wait for room among these nodes (TM-2), and the
+// tasks that are to run on the loop, which also run during the shutdown.
 //
 // Threading: thread-safe; what says so, on the loop only. The functions that Append and WithLast take run under its
 // lock. Below it, only Activity's is taken. No callback runs under it.
@@ -33,6 +33,7 @@
 #include "gangway/base/mutex.h"
 #include "gangway/client/activity.h"
 #include "gangway/client/batch_pace.h"
+#include "gangway/client/capture.h"
 #include "gangway/client/client.h"
 #include "gangway/client/control_sender.h"
 #include "gangway/client/end_looks.h"
@@ -48,8 +49,9 @@ class Submitter {
   struct Options {
     EventLoop* loop = nullptr;
     Activity* activity = nullptr;
-    uint64_t pending_max = 0;   // TM-2
-    bool reports_ends = false;  // Client::reports_ends
+    uint64_t pending_max = 0;      // TM-2
+    bool reports_ends = false;     // Client::reports_ends
+    bool captures_bursts = false;  // captured_bursts.h
     // Takes what is to travel beside the batch; its result sends that, after the batch. Both on the loop.
     std::function<std::function<void()>()> take_beside;
     // The link took a frame no longer, so frames are lost. On the loop.
@@ -94,13 +96,14 @@ class Submitter {
   absl::Status Append(uint64_t nodes, StatusCallback ended, Fill fill) GANGWAY_EXCLUDES(mutex_) {
     MutexLock lock(mutex_);
     if (!lost_.ok()) return Refuse(std::move(ended));
-    const OperationId operation = NextOperation(nodes);
+    const OperationId operation{nodes == 0 ? 0 : submitted_ + nodes};
     wire::Op& op = *NewOp(nodes, std::move(ended));
     if constexpr (std::is_invocable_v<Fill&, wire::Op&, OperationId>) {
       fill(op, operation);
     } else {
       fill(op);
     }
+    capture_.NoteFilled();
     return absl::OkStatus();
   }
 
@@ -111,10 +114,11 @@ class Submitter {
       GANGWAY_EXCLUDES(mutex_) {
     MutexLock lock(mutex_);
     if (!lost_.ok()) return Refuse(std::move(ended));
-    const OperationId operation = NextOperation(nodes);
-    wire::Op* const last = batches_.LastOp();
+    const OperationId operation{nodes == 0 ? 0 : submitted_ + nodes};
+    wire::Op* const last = capture_.LastOp();
     if (last == nullptr || !join(*last, operation)) {
       fill(*NewOp(nodes, std::move(ended)), operation);
+      capture_.NoteFilled();
     } else {
       CountNodes(nodes, std::move(ended));
     }
@@ -125,9 +129,14 @@ class Submitter {
   template <typename Join>
   bool WithLast(Join join) GANGWAY_EXCLUDES(mutex_) {
     MutexLock lock(mutex_);
-    wire::Op* const last = batches_.LastOp();
+    wire::Op* const last = capture_.LastOp();
     return last != nullptr && join(*last);
   }
+
+  // As in Client.
+  void BeginProgram() GANGWAY_EXCLUDES(mutex_);
+  ProgramCapture EndProgram() GANGWAY_EXCLUDES(mutex_);
+  void OnRegistered(const wire::Registered& registered) GANGWAY_EXCLUDES(mutex_);  // on the loop
 
   // Sends what was appended, on this thread.
   void SendNow() GANGWAY_EXCLUDES(mutex_);
@@ -170,7 +179,6 @@ class Submitter {
 
  private:
   absl::Status Refuse(StatusCallback ended) GANGWAY_REQUIRES(mutex_);
-  OperationId NextOperation(uint64_t nodes) const;  // none without nodes
   wire::Op* NewOp(uint64_t nodes, StatusCallback ended) GANGWAY_REQUIRES(mutex_);
   void CountNodes(uint64_t nodes, StatusCallback ended) GANGWAY_REQUIRES(mutex_);
   void NoteEnds(uint64_t nodes, StatusCallback ended) GANGWAY_REQUIRES(mutex_);
@@ -189,6 +197,7 @@ class Submitter {
   absl::Status lost_ GANGWAY_GUARDED_BY(mutex_);
   std::shared_ptr<transport::Link> link_ GANGWAY_GUARDED_BY(mutex_);
   OpBatches batches_ GANGWAY_GUARDED_BY(mutex_);
+  Capture capture_ GANGWAY_GUARDED_BY(mutex_){&batches_, [this] { return next_id_.fetch_add(1); }};
   BatchPace pace_ GANGWAY_GUARDED_BY(mutex_);
   bool sending_ GANGWAY_GUARDED_BY(mutex_) = false;  // a thread is in SendBatches
   bool flush_posted_ GANGWAY_GUARDED_BY(mutex_) = false;

@@ -1,12 +1,10 @@
-// Text form, verifier and interpreter of programs.
+// Building and verifying programs, and the interpreter.
 #include "gangway/program/program.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <rapidcheck.h>
 
-#include <numeric>
-
+#include "gangway/program/functions_test_util.h"
 #include "gangway/program/interpreter.h"
 
 namespace gangway::program {
@@ -14,30 +12,188 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr char kExample[] =
-    "%0 = argument @0,1\n"
-    "%1, %2 = call jit:step(%0, donate %0) @0,1\n"
-    "%3 = transfer %1 @2,3\n"
-    "call log()@5\n"
-    "result %3\n";
-
 Program Example() {
-  Program program;
-  ValueId x = program.AddArgument({0, 1});
-  ValueId y = program.AddCall("step", {x, x}, {}, 2, {0, 1});
-  ValueId z = program.AddTransfer(y, {2, 3});
+  Program program("example");
+  const ValueId x = program.AddArgument({0, 1});
+  const ValueId y = program.AddCall("step", {x, x}, {}, 2, {0, 1});
+  const ValueId z = program.AddTransfer(y, {2, 3});
   program.AddResult(program.AddCall("sum", {z, z}, {}, 1, {2, 3}));
+  const ValueId view = program.AddView({z, y + 1}, {1, 0});
+  program.AddResult(view);
+  program.AddResult(program.AddView({view}, {}));
   program.AddResult(y + 1);
   return program;
 }
 
-// Output k at position i: "executable.k(argument shards)".
+TEST(ProgramTest, EqualEntriesAreOne) {
+  const Program program = Example();
+  EXPECT_EQ(program.functions(), (std::vector<std::string>{"step", "sum"}));
+  EXPECT_EQ(program.device_lists(), (std::vector<Devices>{{0, 1}, {2, 3}}));
+  EXPECT_EQ(program.argument_count(), 1u);
+  EXPECT_EQ(program.result_count(), 4u);
+  EXPECT_EQ(program.work_count(), 3u);
+  EXPECT_EQ(program.value_count(), 7u);
+  EXPECT_EQ(program.values()[2], (Value{.node = 1, .devices = 0}));
+  EXPECT_EQ(program.values()[6], (Value{.node = 7}));
+}
+
+TEST(ProgramTest, ACopyIsAProgramOfItsOwn) {
+  const Program program = Example();
+  Program copy = program;
+  EXPECT_EQ(copy, program);
+  EXPECT_EQ(copy.FunctionNamed("sum"), 1u);
+  EXPECT_EQ(copy.FunctionNamed("new"), 2u);
+  EXPECT_NE(copy, program);
+  EXPECT_EQ(program.functions().size(), 2u);
+}
+
+TEST(ProgramTest, DescribesNodes) {
+  Program program = Parsed("%0 = argument\n%1 = call f(%0) from \"t.py:1\"\n");
+  EXPECT_EQ(program.Describe(0), "node 0 (argument)");
+  EXPECT_EQ(program.Describe(1), "node 1 (call f, t.py:1)");
+  EXPECT_EQ(program.Describe(1, "jit_f"), "node 1 (call jit_f, t.py:1)");
+  program.Add({.kind = Kind::kCall, .function = 9, .source = 9});
+  EXPECT_EQ(program.Describe(2), "node 2 (call)");
+  program.SetSource(std::string(1000, 'x'));
+  EXPECT_EQ(program.Describe(2), "node 2 (call, " + std::string(256, 'x') + "...)");
+}
+
+TEST(ProgramVerifyTest, AcceptsTheExample) { EXPECT_TRUE(Verify(Example()).ok()); }
+
+struct Mistake {
+  std::string text, why;
+};
+
+TEST(ProgramVerifyTest, NamesTheNodeAndTheRule) {
+  for (const auto& [text, why] : std::vector<Mistake>{
+           {"result %0", "node 0 (result) uses %0, which is not defined before it"},
+           {"%0 = call f(%0)", "node 0 (call f) uses %0, which is not defined before it"},
+           {"%0 = argument @0\n%1 = call f(donate %0) @0\nresult %0 from \"t.py:3\"",
+            "node 2 (result, t.py:3) uses %0, which was donated before"},
+           {"%0 = argument\nfree %0\nresult %0", "node 2 (result) uses %0, which was freed before"},
+           {"%0 = argument\nfree %0, %0", "node 1 (free) uses %0, which was freed before"},
+           {"%0 = argument\n%1 = call f(donate %0)\nfree %0",
+            "node 2 (free) uses %0, which was donated before"},
+           {"%0 = argument @0\n%1 = call f(%0, donate %0) @0",
+            "node 1 (call f) donates %0 and uses it twice"},
+           {"%0 = argument @0\n%1 = call f(donate %0, donate %0) @0",
+            "node 1 (call f) donates %0 and uses it twice"},
+           {"%0 = argument @0\n%1 = call f(donate keep %0) @0",
+            "node 1 (call f) donates and keeps input 0"},
+           {"%0 = argument @0,0", "node 0 (argument) names a device twice"},
+           {"%0 = argument @0,1\n%1 = transfer %0 @2",
+            "node 1 (transfer) moves 2 shards to 1 devices"},
+           {"%0 = argument\n%1 = transfer %0", "node 1 (transfer) names no devices"},
+           {"%0 = argument\n%1 = transfer %0 @1 {a b}", "node 1 (transfer) names the memory 'a b'"},
+           {"%0 = argument\n%1 = call f(%0) @1 {x}", "node 1 (call f) names the memory 'x'"},
+           {"%0 = call f g() @0", "calls 'f g'"},
+           {"%0 = call () @0", "calls ''"},
+           {"call f()\n%0 = argument", "node 1 (argument) is an argument behind other nodes"},
+           {"%0 = argument\nresult %0 @1", "node 1 (result) has no output but names devices"},
+           {"%0 = argument\nfree %0 @1", "node 1 (free) has no output but names devices"},
+           {"%0 = argument @4,5\n%1 = view %0[0], %0[2]",
+            "node 1 (view) takes shard 2 of %0, which has 2"},
+           {"%0 = argument @4,5\n%1 = view %0[1], %0[0] @5,6",
+            "node 1 (view) takes shard 0 of %0, which is on device 4, for device 6"},
+           {"%0 = argument\n%1 = view %0[1] @5,6", "node 1 (view) names 1 shards for 2 devices"},
+           {"%0 = argument\n%1 = replica of %0 @5,6",
+            "node 1 (view) names 1 shards for 2 devices"}}) {
+    EXPECT_THAT(std::string(Verify(Parsed(text)).message()), HasSubstr(why)) << text;
+  }
+}
+
+TEST(ProgramVerifyTest, RulesAboutDevicesHoldWhereTheyAreKnown) {
+  EXPECT_EQ(Verify(Parsed("%0 = argument\n"
+                          "%1 = transfer %0 @1,2,3\n"
+                          "%2 = view %0[7], %1[2]\n"
+                          "%3 = view %0[7], %1[2] @9,3\n"
+                          "%4 = replica of %1 @2\n"
+                          "%5 = call f(%4, keep %4)\n")),
+            absl::OkStatus());
+}
+
+// Each view answers for its own shards.
+TEST(ProgramVerifyTest, DonationReachesWhatSharesShards_OB1) {
+  const std::string views =
+      "%0 = argument\n"
+      "%1 = view %0[0], %0[1]\n"
+      "%2 = view %0[2]\n"
+      "%3 = view %1[1], %2[0]\n"
+      "%4 = replica of %0\n";
+  for (const auto& [text, why] : std::vector<Mistake>{
+           {"call f(donate %0)\ncall g(%1)",
+            "node 6 (call g) uses %1, of which a shard was donated"},
+           {"call f(donate %0)\ncall g(%3)",
+            "node 6 (call g) uses %3, of which a shard was donated"},
+           {"call f(donate %0)\ncall g(%4)",
+            "node 6 (call g) uses %4, of which a shard was donated"},
+           {"call f(donate %0)\n%5 = view %0[1]", "takes shard 1 of %0, which was donated before"},
+           {"call f(donate %2)\ncall g(%0)",
+            "node 6 (call g) uses %0, of which a shard was donated"},
+           {"call f(donate %2)\ncall g(%3)",
+            "node 6 (call g) uses %3, of which a shard was donated"},
+           {"call f(donate %2)\n%5 = view %3[0], %3[1]",
+            "takes shard 1 of %3, which was donated before"},
+           {"call f(donate %2)\n%5 = view %0[2]", "takes shard 2 of %0, which was donated before"},
+           {"call f(donate %3)\nresult %1",
+            "node 6 (result) uses %1, of which a shard was donated"},
+           {"call f(donate %4)\nresult %0",
+            "node 6 (result) uses %0, of which a shard was donated"},
+           {"call f(donate %2, %3)", "node 5 (call f) donates a shard of %3 and uses it twice"},
+           {"call f(donate %0, %4)", "node 5 (call f) donates a shard of %4 and uses it twice"},
+           {"call f(donate %2, donate %0)", "node 5 (call f) donates a shard of %2 and uses it"},
+           {"%5 = view %3[2]", "node 5 (view) takes shard 2 of %3, which has 2"}}) {
+    EXPECT_THAT(std::string(Verify(Parsed(views + text)).message()), HasSubstr(why)) << text;
+  }
+  for (const char* text :
+       {"call f(donate %2)\ncall g(%1, %4)\n%5 = view %3[0], %0[0]\nfree %0, %3",
+        "call f(donate %1)\ncall g(%2)\n%5 = view %0[2]", "call f(donate %4)\ncall g(%3)"}) {
+    EXPECT_EQ(Verify(Parsed(views + text)), absl::OkStatus()) << text;
+  }
+}
+
+// What no text says.
+TEST(ProgramVerifyTest, RefusesNodesThatNoTextMakes) {
+  const std::vector<std::pair<Node, std::string>> nodes = {
+      {{.source = 7, .output_count = 1}, "names source 7 of 1"},
+      {{.devices = 7, .output_count = 1}, "names list 7 of 1 lists of devices"},
+      {{.devices = 0, .output_count = 1}, "names no device"},
+      {{.output_count = 2}, "has the wrong number of outputs"},
+      {{.inputs = {0}, .output_count = 1}, "has the wrong number of inputs"},
+      {{.donated = {0}, .output_count = 1},
+       "is not a call but names a function, donates or is irregular"},
+      {{.kept = {0}, .output_count = 1},
+       "is not a call but names a function, donates or is irregular"},
+      {{.shards = {0}, .output_count = 1}, "is not a view but names shards"},
+      {{.kind = Kind::kResult}, "has the wrong number of inputs"},
+      {{.kind = Kind::kFree}, "has the wrong number of inputs"},
+      {{.kind = Kind::kCall, .function = 1}, "calls function 1 of 1"},
+      {{.kind = Kind::kCall, .donated = {0}}, "donates input 0, which it does not have"},
+      {{.kind = Kind::kCall, .kept = {0}}, "keeps input 0, which it does not have"},
+      {{.kind = Kind::kCall, .inputs = {0, 0}, .donated = {1, 0}}, "donates indices that do not"},
+      {{.kind = Kind::kCall, .inputs = {0, 0}, .kept = {1, 1}}, "keeps indices that do not"},
+      {{.kind = Kind::kView, .output_count = 1}, "is a view of nothing"},
+      {{.kind = Kind::kView, .inputs = {0, 0}, .output_count = 1}, "is a replica of 2 values"},
+      {{.kind = Kind::kView, .inputs = {0}, .shards = {0, 1}, .output_count = 1},
+       "names 2 shards of 1 values"}};
+  for (const auto& [node, why] : nodes) {
+    Program program;
+    program.FunctionNamed("f");
+    program.SourceNamed("t.py:1");
+    program.ListOf({});
+    program.AddArgument();
+    program.Add(node);
+    EXPECT_THAT(std::string(Verify(program).message()), HasSubstr(why));
+  }
+}
+
+// Output k at position i: "function.k(argument shards)".
 absl::StatusOr<std::vector<std::vector<std::string>>> Spell(
-    const Node& call, const std::vector<const Array*>& inputs) {
+    const Call& call, const std::vector<const Array*>& inputs) {
   std::vector<std::vector<std::string>> outputs(call.output_count);
   for (uint32_t k = 0; k < call.output_count; ++k) {
     for (size_t i = 0; i < call.devices.size(); ++i) {
-      std::string text = call.executable + "." + std::to_string(k) + "(";
+      std::string text = call.function + "." + std::to_string(k) + "(";
       for (const Array* input : inputs) text += input->shards[i];
       outputs[k].push_back(text + ")");
     }
@@ -45,145 +201,53 @@ absl::StatusOr<std::vector<std::vector<std::string>>> Spell(
   return outputs;
 }
 
-TEST(ProgramTextTest, PrintsAndParses) {
-  auto program = Parse(kExample);
-  ASSERT_TRUE(program.ok()) << program.status();
-  EXPECT_EQ(program->nodes().size(), 5u);
-  EXPECT_EQ(program->value_count(), 4u);
-  EXPECT_EQ(program->nodes()[1].executable, "jit:step");
-  EXPECT_EQ(program->nodes()[1].donated, std::vector<uint32_t>{1});
-  EXPECT_EQ(Print(*program),
-            "%0 = argument @0,1\n%1, %2 = call jit:step(%0, donate %0) @0,1\n"
-            "%3 = transfer %1 @2,3\ncall log() @5\nresult %3\n");
-  EXPECT_TRUE(Parse("\n  # only a comment\n").ok());
-}
-
-TEST(ProgramTextTest, SaysWhichLineIsWrongAndWhy) {
-  for (auto [text, why] : std::vector<std::pair<std::string, std::string>>{
-           {"%0 = argument @0\n%2 = transfer %0 @1", "line 2: defines %2 where %1"},
-           {"%0 = argument", "line 1: expected argument, call, transfer or result"},
-           {"%0 = argument @", "a device number"},
-           {"%0 = call f(%0 %1) @0", "',' or ')'"},
-           {"%0 = call f", "'('"},
-           {"result 5", "a value like %0"},
-           {"result %", "a number after %"},
-           {"result %99999999999", "a number after %"},
-           {"%0 argument @1", "'='"},
-           {"%0, %1 = argument @1", "one value on the left"},
-           {"%0 = argument @1 x", "the end of the line"},
-           {"jump", "a value like %0"}}) {
-    auto program = Parse(text);
-    ASSERT_FALSE(program.ok()) << text;
-    EXPECT_THAT(std::string(program.status().message()), HasSubstr(why)) << text;
-  }
-}
-
-TEST(ProgramVerifyTest, AcceptsTheExample) { EXPECT_TRUE(Verify(Example()).ok()); }
-
-TEST(ProgramVerifyTest, NamesTheNodeAndTheRule) {
-  for (auto [text, why] : std::vector<std::pair<std::string, std::string>>{
-           {"result %0", "node 0 uses %0, which is not defined"},
-           {"%0 = argument @0\n%1 = call f(donate %0) @0\nresult %0",
-            "node 2 uses %0, which was donated"},
-           {"%0 = argument @0\n%1 = call f(%0, donate %0) @0",
-            "node 1 donates %0 and uses it twice"},
-           {"%0 = argument @0,0", "names a device twice"},
-           {"%0 = argument @0,1\n%1 = transfer %0 @2", "moves 2 shards to 1 devices"},
-           {"%0 = call f g() @0", "calls 'f g'"},
-           {"%0 = call () @0", "calls ''"}}) {
-    auto program = Parse(text);
-    ASSERT_TRUE(program.ok()) << text << program.status();
-    EXPECT_THAT(std::string(Verify(*program).message()), HasSubstr(why)) << text;
-  }
-  Program no_devices;
-  no_devices.AddArgument({});
-  EXPECT_THAT(std::string(Verify(no_devices).message()), HasSubstr("names no device"));
-  Program bad_donation;
-  bad_donation.AddCall("f", {}, {0}, 1, {0});
-  EXPECT_THAT(std::string(Verify(bad_donation).message()), HasSubstr("donates input 0"));
-}
-
 TEST(InterpreterTest, EvaluatesInOrder_DF3) {
-  auto results = Interpret(Example(), {{{0, 1}, {"a", "b"}}}, Spell);
+  const auto results = Interpret(Example(), {{{0, 1}, {"a", "b"}}}, Spell);
   ASSERT_TRUE(results.ok()) << results.status();
-  ASSERT_EQ(results->size(), 2u);
+  ASSERT_EQ(results->size(), 4u);
   EXPECT_EQ((*results)[0],
             (Array{{2, 3}, {"sum.0(step.0(aa)step.0(aa))", "sum.0(step.0(bb)step.0(bb))"}}));
-  EXPECT_EQ((*results)[1], (Array{{0, 1}, {"step.1(aa)", "step.1(bb)"}}));
+  EXPECT_EQ((*results)[1], (Array{{3, 0}, {"step.0(bb)", "step.1(aa)"}}));
+  EXPECT_EQ((*results)[2], (Array{{3}, {"step.0(bb)"}}));
+  EXPECT_EQ((*results)[3], (Array{{0, 1}, {"step.1(aa)", "step.1(bb)"}}));
+}
+
+TEST(InterpreterTest, AResultOutlivesWhatIsFreedOrDonated) {
+  const auto results = Interpret(Parsed("%0 = argument\n"
+                                        "result %0\n"
+                                        "%1 = view %0[1]\n"
+                                        "result %1\n"
+                                        "%2 = call f(donate %0) @7\n"
+                                        "result %2\n"
+                                        "free %2\n"),
+                                 {{{0, 1}, {"a", "b"}}}, Spell);
+  ASSERT_TRUE(results.ok()) << results.status();
+  EXPECT_EQ(*results, (std::vector<Array>{{{0, 1}, {"a", "b"}}, {{1}, {"b"}}, {{7}, {"f.0(a)"}}}));
 }
 
 TEST(InterpreterTest, RefusesWhatDoesNotFit) {
-  EXPECT_THAT(std::string(Interpret(Example(), {}, Spell).status().message()),
-              HasSubstr("missing"));
-  EXPECT_THAT(std::string(Interpret(Example(), {{{0, 2}, {"a", "b"}}}, Spell).status().message()),
-              HasSubstr("other devices"));
-  auto nothing = [](const Node&, const std::vector<const Array*>&) {
+  const auto why = [](std::string_view text, const Evaluate& evaluate = Spell) {
+    return std::string(
+        Interpret(Parsed(text), {{{0, 1}, {"a", "b"}}}, evaluate).status().message());
+  };
+  EXPECT_EQ(why("%0 = argument\n%1 = argument"), "node 1 (argument): the argument is missing");
+  EXPECT_EQ(why("%0 = argument @0,2"), "node 0 (argument): the argument is on other devices");
+  EXPECT_EQ(why("%0 = argument\n%1 = call f(%0)"), "node 1 (call f): its devices are not known");
+  EXPECT_EQ(why("%0 = argument\n%1 = view %0[2]"),
+            "node 1 (view): takes shard 2 of %0, which has 2");
+  EXPECT_EQ(why("%0 = argument\n%1 = view %0[1] @5"),
+            "node 1 (view): its shards are on other devices");
+  EXPECT_EQ(why("%0 = argument\n%1 = transfer %0 @2"),
+            "node 1 (transfer): moves 2 shards to 1 devices");
+  const auto nothing = [](const Call&, const std::vector<const Array*>&) {
     return std::vector<std::vector<std::string>>{};
   };
-  EXPECT_THAT(std::string(Interpret(Example(), {{{0, 1}, {"a", "b"}}}, nothing).status().message()),
-              HasSubstr("gave 0 outputs"));
-  Program broken;
-  broken.AddResult(3);
-  EXPECT_FALSE(Interpret(broken, {}, Spell).ok());
-}
-
-// A program that verifies, from random choices.
-Program RandomProgram() {
-  using rc::gen::inRange;
-  Program program;
-  std::vector<std::pair<ValueId, size_t>> usable;  // and its number of devices
-  auto devices = [](size_t count) {
-    std::vector<uint32_t> list(8);
-    std::iota(list.begin(), list.end(), 0);
-    std::rotate(list.begin(), list.begin() + *inRange(0, 8), list.end());
-    list.resize(count);
-    return list;
+  EXPECT_EQ(why("%0 = call f() @0", nothing), "node 0 (call f): gave 0 outputs, the call has 1");
+  const auto one = [](const Call&, const std::vector<const Array*>&) {
+    return std::vector<std::vector<std::string>>{{"x"}};
   };
-  int nodes = *inRange(0, 12);
-  for (int i = 0; i < nodes; ++i) {
-    int kind = usable.empty() ? 0 : *inRange(0, 4);
-    size_t pick = usable.empty() ? 0 : *inRange<size_t>(0, usable.size());
-    if (kind == 0) {
-      size_t count = *inRange<size_t>(1, 5);
-      usable.emplace_back(program.AddArgument(devices(count)), count);
-    } else if (kind == 1) {
-      auto [input, count] = usable[pick];
-      usable.emplace_back(program.AddTransfer(input, devices(count)), count);
-    } else if (kind == 2) {
-      program.AddResult(usable[pick].first);
-    } else {
-      bool donate = *rc::gen::arbitrary<bool>();
-      size_t count = *inRange<size_t>(1, 5);
-      uint32_t outputs = *inRange<uint32_t>(0, 3);
-      std::string name = *rc::gen::nonEmpty(
-          rc::gen::container<std::string>(rc::gen::element('a', 'Z', '_', ':', '/')));
-      ValueId first = program.AddCall(name, {usable[pick].first},
-                                      donate ? std::vector<uint32_t>{0} : std::vector<uint32_t>{},
-                                      outputs, devices(count));
-      if (donate) usable.erase(usable.begin() + pick);
-      for (uint32_t k = 0; k < outputs; ++k) usable.emplace_back(first + k, count);
-    }
-  }
-  return program;
-}
-
-TEST(ProgramTextTest, ParseIsTheInverseOfPrint) {
-  EXPECT_TRUE(rc::check([] {
-    Program program = RandomProgram();
-    RC_ASSERT(Verify(program).ok());
-    auto parsed = Parse(Print(program));
-    RC_ASSERT(parsed.ok());
-    RC_ASSERT(*parsed == program);
-  }));
-}
-
-TEST(ProgramTextTest, NoTextBreaksTheParser) {
-  EXPECT_TRUE(rc::check([] {
-    auto text = *rc::gen::container<std::string>(
-        rc::gen::element('%', '0', '9', '=', ' ', ',', '@', '\n', '(', ')', 'c', '#'));
-    auto parsed = Parse(text);
-    if (parsed.ok()) RC_ASSERT(Verify(*parsed).ok() || !Verify(*parsed).message().empty());
-  }));
+  EXPECT_EQ(why("%0 = call f() @0,1", one), "node 0 (call f): gave 1 shards on 2 devices");
+  EXPECT_EQ(why("result %3"), "node 0 (result) uses %3, which is not defined before it");
 }
 
 }  // namespace

@@ -7,12 +7,17 @@
 namespace gangway::fuzz {
 
 std::vector<std::string> Seeds() {
-  program::Program program;
-  const program::ValueId x = program.AddArgument({0, 1});
-  const program::ValueId y = program.AddCall("step", {x}, {0}, 2, {0, 1});
-  program.AddResult(program.AddTransfer(y, {2, 3}));
-  program.AddCall("sink", {y + 1}, {}, 0, {0, 1});
-  return {program::Print(program), "# a comment\n\n%0 = argument @0\nresult %0\n"};
+  return {
+      "program step\n"
+      "%0: f32[2,3] = argument @0,1\n"
+      "%1, %2: s32[]{pinned_host} = call step(donate %0) @0,1 from \"t.py:1\"\n"
+      "%3 = transfer %1 @2,3 {pinned_host}\n"
+      "%4 = view %1[0], %3[1]\n"
+      "%5 = replica of %4 @0\n"
+      "call sink(%2, keep %5)\n"
+      "free %1, %2\n"
+      "result %3\n",
+      "# a comment\n\n%0 = argument @0\nresult %0\n"};
 }
 
 }  // namespace gangway::fuzz

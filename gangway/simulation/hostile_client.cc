@@ -188,9 +188,62 @@ void HostileClient::FillRegroup(wire::RegroupOp& op) {
   }
 }
 
+// Graphs that now and then make sense.
+void HostileClient::FillProgram(wire::RegisterProgramOp& op) {
+  auto value = [this] {
+    return static_cast<uint32_t>(random_.Percent(95) ? random_.Below(4) : Size());
+  };
+  op.set_program(random_.Below(6));
+  AddHandles(*op.mutable_like());
+  op.set_sequential(random_.Percent(20));
+  wire::Program& program = *op.mutable_definition();
+  program.set_arguments(random_.Percent(95) ? static_cast<uint32_t>(random_.Below(4)) : value());
+  for (uint64_t i = random_.Below(3); i > 0; --i) program.add_executables(Handle());
+  for (uint64_t i = random_.Below(3); i > 0; --i) {
+    wire::DeviceNumbers& list = *program.add_device_lists();
+    for (uint64_t d = random_.Below(3); d > 0; --d) list.add_devices(Device());
+  }
+  const uint64_t count = random_.Percent(97) ? random_.Below(6) : 20'000;
+  for (uint64_t i = 0; i < count; ++i) {
+    wire::ProgramNode& node = *program.add_nodes();
+    const uint64_t kind = random_.Below(4);
+    if (kind == 0) {
+      node.mutable_call()->set_executable(value());
+      for (uint64_t a = random_.Below(3); a > 0; --a) node.mutable_call()->add_inputs(value());
+      if (random_.Percent(20)) node.mutable_call()->add_keep(value());
+      node.mutable_call()->set_outputs(random_.Percent(90) ? 1 : value());
+    } else if (kind == 1) {
+      node.mutable_transfer()->set_input(value());
+      node.mutable_transfer()->set_devices(value());
+    } else if (kind == 2) {
+      for (uint64_t s = random_.Below(3); s > 0; --s) {
+        node.mutable_view()->add_inputs(value());
+        node.mutable_view()->add_shards(Shard());
+      }
+    }
+    if (random_.Percent(10)) node.set_source(value());
+  }
+  for (uint64_t i = random_.Below(3); i > 0; --i) program.add_results(value());
+}
+
+void HostileClient::FillLaunch(wire::LaunchOp& op) {
+  op.set_program(random_.Below(6));
+  AddHandles(*op.mutable_arguments());
+  AddHandles(*op.mutable_results());
+  op.set_nodes(static_cast<uint32_t>(random_.Percent(80) ? random_.Below(4) : random_.Next()));
+  for (uint64_t i = random_.Percent(80) ? 0 : random_.Below(3); i > 0; --i) {
+    wire::GatheredArgument& list = *op.add_gathered();
+    list.set_argument(Shard());
+    for (uint64_t s = random_.Below(3); s > 0; --s) {
+      list.add_arrays(Handle());
+      list.add_shards(Shard());
+    }
+  }
+}
+
 void HostileClient::AddOp(wire::SessionBatch& batch) {
   wire::Op& op = *batch.add_ops();
-  switch (random_.Below(18)) {
+  switch (random_.Below(23)) {
     case 0:
       return FillCompile(*op.mutable_compile());
     case 1:
@@ -237,6 +290,14 @@ void HostileClient::AddOp(wire::SessionBatch& batch) {
       op.mutable_tell_ends()->set_looked_for(random_.Percent(50) ? random_.Below(8)
                                                                  : random_.Next());
       return;
+    case 17:
+    case 18:
+      return FillProgram(*op.mutable_register_program());
+    case 19:
+    case 20:
+      return FillLaunch(*op.mutable_launch());
+    case 21:
+      return AddHandles(*op.mutable_drop_programs()->mutable_handles());
     default:
       op.mutable_abandon()->set_upload(random_.Below(12));
   }

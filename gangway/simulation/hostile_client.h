@@ -38,6 +38,8 @@ class HostileClient {
   void FillCall(wire::CallOp& op);
   void FillPut(wire::Put& op);
   void FillRegroup(wire::RegroupOp& op);
+  void FillProgram(wire::RegisterProgramOp& op);
+  void FillLaunch(wire::LaunchOp& op);
   void FillShards(wire::DropShardsOp& op);
   uint32_t Shard();
   wire::Frame DataFrame();

@@ -215,6 +215,8 @@ void Run::Count(const Session::Counts& counts) {
   outcome_.compared += counts.compared;
   outcome_.calls += counts.calls;
   outcome_.told += counts.told;
+  outcome_.launches += counts.launches;
+  outcome_.launched += counts.launched;
   outcome_.copies += counts.copies;
   outcome_.gangs += counts.gangs;
   outcome_.spanning += counts.spanning;
@@ -231,7 +233,9 @@ void Run::Count(const Session::Counts& counts) {
 
 std::string Run::NotAtRest(const wire::StatusReply& status) const {
   for (const auto& session : status.sessions()) {
-    if (session.arrays() + session.bytes() + session.executables() + session.pending_nodes() != 0)
+    if (session.arrays() + session.bytes() + session.executables() + session.programs() +
+            session.pending_nodes() !=
+        0)
       return absl::StrCat("a session: ", session.ShortDebugString());
   }
   for (const auto& worker : status.workers()) {

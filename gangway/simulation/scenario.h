@@ -56,6 +56,8 @@ struct Outcome {
   std::vector<std::string> violations;
   std::vector<std::string> faults;
   uint64_t fingerprint = 0;      // equal in every run of a scenario
+  uint64_t launches = 0;         // of programs
+  uint64_t launched = 0;         // the calls and copies of these
   uint64_t told = 0;             // ends of calls and copies
   uint64_t hostile_batches = 0;  // that the cluster took
   uint64_t releases = 0, compared = 0, answers = 0, calls = 0, copies = 0;

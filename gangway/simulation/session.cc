@@ -7,9 +7,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 
 #include "gangway/base/answer.h"
+#include "gangway/program/passes.h"
 #include "gangway/wire/failure.h"
 
 namespace gangway::simulation {
@@ -280,14 +280,15 @@ void Session::Finish() {
   GiveUp();
   for (const auto& question : others_) Check(*question);
   if (plan_.kills_of) AwaitWhatWasGood();
-  const auto evaluate = [this](const program::Node& call,
+  const auto evaluate = [this](const program::Call& call,
                                const std::vector<const program::Array*>& inputs) {
     return Evaluate(call, inputs);
   };
-  auto expected = program::Interpret(program_, arguments_, evaluate);
+  const program::Program recorded = program::ArgumentsFirst(program_);
+  auto expected = program::Interpret(recorded, arguments_, evaluate);
   if (!expected.ok())
     Violate("DF-3", absl::StrCat("the reference cannot be evaluated: ",
-                                 expected.status().ToString(), "\n", program::Print(program_)));
+                                 expected.status().ToString(), "\n", program::Print(recorded)));
   for (const auto& fetch : fetches_) {
     if (!Check(*fetch) || !expected.ok()) continue;
     ++counts_.compared;
@@ -298,6 +299,9 @@ void Session::Finish() {
   for (const auto& [handle, array] : arrays_) all.push_back(handle);
   all.insert(all.end(), partly_dropped_.begin(), partly_dropped_.end());
   client_->Drop(all);
+  std::vector<ProgramHandle> programs;
+  for (const DrawnProgram& drawn : programs_) programs.push_back(drawn.handle);
+  client().DropPrograms(programs);
   std::vector<ExecutableHandle> executables;
   for (const auto& [key, executable] : executables_) executables.push_back(executable.handle);
   client_->DropExecutables(executables);
@@ -364,19 +368,12 @@ std::string Session::ProgramText(uint64_t program, const Devices& devices) const
   return text;
 }
 
-// `call.executable` is "p/NUMBER", or "view/INPUT.SHARD/..." for a regrouped array.
+// `call.function` is "p/NUMBER".
 absl::StatusOr<std::vector<std::vector<std::string>>> Session::Evaluate(
-    const program::Node& call, const std::vector<const program::Array*>& inputs) const {
+    const program::Call& call, const std::vector<const program::Array*>& inputs) const {
   std::vector<std::vector<std::string>> outputs(call.output_count);
-  const std::vector<std::string> parts = absl::StrSplit(call.executable, '/');
-  if (parts[0] == "view") {
-    for (size_t i = 1; i < parts.size(); ++i) {
-      const std::pair<std::string, std::string> shard = absl::StrSplit(parts[i], '.');
-      outputs[0].push_back(inputs.at(std::stoul(shard.first))->shards.at(std::stoul(shard.second)));
-    }
-    return outputs;
-  }
-  auto program = device::ParseSimProgram(ProgramText(std::stoul(parts[1]), call.devices));
+  const uint64_t number = std::stoul(call.function.substr(call.function.find('/') + 1));
+  auto program = device::ParseSimProgram(ProgramText(number, call.devices));
   if (!program.ok()) return program.status();
   if (!program->collectives.empty()) return EvaluateGang(*program, inputs);
   std::vector<uint64_t> digests;

@@ -25,6 +25,7 @@
 #include "gangway/base/clock.h"
 #include "gangway/base/mutex.h"
 #include "gangway/client/client.h"
+#include "gangway/client/client_impl.h"
 #include "gangway/device/sim/sim_program.h"
 #include "gangway/program/interpreter.h"
 #include "gangway/program/program.h"
@@ -76,6 +77,8 @@ class Session {
 
   struct Counts {
     uint64_t calls = 0, copies = 0, uploads = 0;
+    uint64_t launches = 0;  // of programs
+    uint64_t launched = 0;  // the calls and transfers of these
     uint64_t told = 0;      // calls and copies whose ends it was told
     uint64_t gangs = 0;     // calls of programs with collectives of Gangway's own
     uint64_t spanning = 0;  // of them, over several workers
@@ -131,6 +134,18 @@ class Session {
     uint64_t program = 0;
     bool dropped = false;
   };
+  struct DrawnProgram {
+    program::Program graph;          // whose functions are the handles of executables
+    std::vector<Devices> arguments;  // where each is
+    ProgramHandle handle{};
+  };
+  // A value of a program that is being drawn.
+  struct DrawnValue {
+    program::ValueId id = 0;
+    Devices devices;
+    bool is_usable = true;
+    bool is_shared = false;  // views are made of it, or it is one: no call donates it
+  };
   enum class Allowed { kGood, kBad, kEither };
   // What awaits an answer. Shared with the client's callbacks.
   struct Question {
@@ -166,6 +181,18 @@ class Session {
   ArrayHandle PickUsable();
   ArrayHandle Upload(const Devices& devices);
   void Call();
+  // session_programs.cc
+  void Launch();
+  bool DrawProgram();
+  bool DrawCall(std::vector<DrawnValue>& values, program::Program& graph);
+  void DrawView(std::vector<DrawnValue>& values, program::Program& graph);
+  std::optional<std::vector<ArrayHandle>> PickArguments(const DrawnProgram& drawn);
+  void RecordCall(const DrawnProgram& drawn, const program::Node& call, std::vector<Array>& values,
+                  std::vector<Place>& taken);
+  Array RecordMove(const Array& from, const Devices& devices);
+  void RecordView(const program::Node& view, std::vector<Array>& values);
+  Array NewArray(program::ValueId value, const Devices& devices, const Blame& blame);
+  client::ClientImpl& client() { return static_cast<client::ClientImpl&>(*client_); }
   std::vector<ArrayHandle> PickToCopy();
   void Copy();
   void Regroup();
@@ -206,7 +233,7 @@ class Session {
   Allowed AfterKills(const Question& question, Clock::time_point answered) const;
   void Violate(const std::string& invariant, const std::string& what);
   absl::StatusOr<std::vector<std::vector<std::string>>> Evaluate(
-      const program::Node& call, const std::vector<const program::Array*>& inputs) const;
+      const program::Call& call, const std::vector<const program::Array*>& inputs) const;
 
   const SessionPlan plan_;
   Client* const client_;
@@ -219,9 +246,10 @@ class Session {
   std::vector<ArrayHandle> partly_dropped_;
   std::map<uint64_t, Blame> blame_;  // by storage
   std::vector<GivenUp> to_give_up_;
+  std::vector<DrawnProgram> programs_;
   bool left_ = false;
   uint64_t next_storage_ = 1;
-  program::Program program_;
+  program::Program program_;  // in the order of the operations
   std::vector<program::Array> arguments_;
   uint32_t result_count_ = 0;
   std::vector<std::shared_ptr<Question>> fetches_, others_;

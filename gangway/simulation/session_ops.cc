@@ -36,8 +36,10 @@ void Session::OneOp() {
   const uint64_t dice = arrays_.size() >= plan_.live_arrays_max ? 95 : Below(100);
   if (dice < 12) {
     Upload(Placement());
-  } else if (dice < 46) {
+  } else if (dice < 40) {
     Call();
+  } else if (dice < 46) {
+    Launch();
   } else if (dice < 58) {
     Copy();
   } else if (dice < 66) {
@@ -246,22 +248,22 @@ void Session::Regroup() {
   if (const ArrayHandle other = PickUsable(); other != sources[0]) sources.push_back(other);
   Client::Regrouped regrouped;
   Array array;
-  std::string name = "view";
   std::vector<program::ValueId> inputs;
-  for (size_t k = 0; k < sources.size(); ++k) {
-    const Array& source = arrays_.at(sources[k]);
-    inputs.push_back(source.value);
+  std::vector<uint32_t> shards;
+  for (ArrayHandle handle : sources) {
+    const Array& source = arrays_.at(handle);
     array.sources.merge(BlameOf(source).records);
     for (uint32_t shard = 0; shard < source.devices.size(); ++shard) {
       const bool there = std::ranges::count(array.devices, source.devices[shard]) > 0;
       if (there || (Below(3) == 0 && !array.devices.empty())) continue;
       array.devices.push_back(source.devices[shard]);
-      regrouped.shards.push_back({sources[k], shard});
+      regrouped.shards.push_back({handle, shard});
       array.places.push_back(source.places[shard]);
-      absl::StrAppend(&name, "/", k, ".", shard);
+      inputs.push_back(source.value);
+      shards.push_back(shard);
     }
   }
-  array.value = program_.AddCall(name, inputs, {}, 1, array.devices);
+  array.value = program_.AddView(inputs, shards, array.devices);
   regrouped.array = client_->NewArrayHandle();
   arrays_[regrouped.array] = array;
   client_->Regroup({std::move(regrouped)});
@@ -345,16 +347,17 @@ void Session::Drop(bool consume) {
 void Session::KeepRest(ArrayHandle handle, const Array& array, const std::vector<Place>& gone) {
   Client::Regrouped rest;
   Array view{.sources = BlameOf(array).records};
-  std::string name = "view";
+  std::vector<uint32_t> shards;
   for (uint32_t shard = 0; shard < array.devices.size(); ++shard) {
     if (std::ranges::count(gone, array.places[shard]) != 0) continue;
     rest.shards.push_back({handle, shard});
     view.devices.push_back(array.devices[shard]);
     view.places.push_back(array.places[shard]);
-    absl::StrAppend(&name, "/0.", shard);
+    shards.push_back(shard);
   }
   if (rest.shards.empty()) return;
-  view.value = program_.AddCall(name, {array.value}, {}, 1, view.devices);
+  std::vector<program::ValueId> inputs(shards.size(), array.value);
+  view.value = program_.AddView(std::move(inputs), std::move(shards), view.devices);
   rest.array = client_->NewArrayHandle();
   arrays_[rest.array] = std::move(view);
   client_->Regroup({std::move(rest)});
@@ -381,7 +384,7 @@ std::vector<ShardOf> Session::Gather(const Devices& devices, std::vector<Place>&
                                      program::ValueId& value, Blame& blame) {
   std::vector<ShardOf> shards;
   std::vector<program::ValueId> inputs;
-  std::string name = "view";
+  std::vector<uint32_t> numbers;
   places.clear();
   for (uint32_t device : devices) {
     std::vector<ShardOf> fitting;
@@ -393,15 +396,15 @@ std::vector<ShardOf> Session::Gather(const Devices& devices, std::vector<Place>&
     if (fitting.empty()) fitting.push_back({Upload({device}), 0});
     const ShardOf& shard = random_.Pick(fitting);
     const Array& array = arrays_.at(shard.array);
-    absl::StrAppend(&name, "/", inputs.size(), ".", shard.shard);
     inputs.push_back(array.value);
+    numbers.push_back(shard.shard);
     places.push_back(array.places[shard.shard]);
     const Blame own = BlameOf(array);
     blame.Add({.records = own.records});
     if (own.shards.contains(shard.shard)) blame.shards.insert(static_cast<uint32_t>(shards.size()));
     shards.push_back(shard);
   }
-  value = program_.AddCall(name, inputs, {}, 1, devices);
+  value = program_.AddView(std::move(inputs), std::move(numbers), devices);
   return shards;
 }
 
@@ -435,7 +438,7 @@ void Session::BadArray(ArrayHandle handle, const std::string& what) {
 void Session::Mistake() {
   const ArrayHandle result = client_->NewArrayHandle();
   const ArrayHandle unknown{NumberOf(result) + 1'000'000'000};
-  switch (Below(6)) {
+  switch (Below(8)) {
     case 0: {  // an unknown argument
       if (executables_.empty()) return;
       client_->Call(executables_.begin()->second.handle, std::vector{PickUsable(), unknown},
@@ -454,6 +457,15 @@ void Session::Mistake() {
     case 4:  // an array that is gone, unless the call that took it was rejected
       if (consumed_.empty() || plan_.may_fail || !blame_.empty()) return;
       return BadArray(*consumed_.begin(), "an array that is gone");
+    case 5:  // an unknown program
+      client().Launch(ProgramHandle(987654321), std::vector{PickUsable()}, std::vector{result});
+      return BadArray(result, "a launch of an unknown program");
+    case 6:  // an argument too many
+      if (programs_.empty() || programs_[0].graph.result_count() != 1) return;
+      client().Launch(programs_[0].handle,
+                      std::vector(programs_[0].arguments.size() + 1, PickUsable()),
+                      std::vector{result});
+      return BadArray(result, "a launch with an argument too many");
     default: {  // a fetch of nothing
       auto question = Ask("a fetch of an unknown array", Allowed::kBad);
       client_->Fetch(

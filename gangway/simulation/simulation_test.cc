@@ -41,6 +41,8 @@ void Add(const Outcome& outcome, Outcome& total) {
   total.answers += outcome.answers;
   total.calls += outcome.calls;
   total.told += outcome.told;
+  total.launches += outcome.launches;
+  total.launched += outcome.launched;
   total.copies += outcome.copies;
   total.gangs += outcome.gangs;
   total.spanning += outcome.spanning;
@@ -118,6 +120,8 @@ TEST_P(Simulation, KeepsItsPromises_GS1_GS4_OB1_OB2_DF3_ER1_ER2) {
     EXPECT_GT(total.compared, 100u) << "the seeds did almost no work";
     EXPECT_GT(total.copies, 100u);
     EXPECT_GT(total.told, 100u);
+    EXPECT_GT(total.launches, 50u);
+    EXPECT_GT(total.launched, 2 * total.launches);
     EXPECT_GT(total.spanning, Setting("GANGWAY_SEEDS", kSeeds) / 2);  // gangs over several workers
   }
   EXPECT_TRUE(Failed(total, absl::StatusCode::kInvalidArgument)) << "no session made mistakes";

@@ -46,6 +46,8 @@ void Clip(Failure& failure) {
   if (!failure.program().empty()) failure.set_program(ShownName(failure.program(), kNameMax));
   if (!failure.source().empty()) failure.set_source(ShownName(failure.source(), kNameMax));
   if (!failure.worker().empty()) failure.set_worker(ShownName(failure.worker(), kNameMax));
+  if (!failure.launched_program().empty())
+    failure.set_launched_program(ShownName(failure.launched_program(), kNameMax));
 }
 
 FailureRef Share(Failure failure) { return std::make_shared<const Failure>(std::move(failure)); }
@@ -106,6 +108,12 @@ std::string ToText(const Failure& failure) {
   };
   if (!failure.program().empty()) add("program ", failure.program());
   if (!failure.source().empty()) add("at ", failure.source());
+  if (failure.has_node()) {
+    add("node ", failure.node(),
+        failure.launched_program().empty() ? "" : absl::StrCat(" of ", failure.launched_program()));
+  } else if (!failure.launched_program().empty()) {
+    add("launch of ", failure.launched_program());
+  }
   if (failure.gang() != 0) add("gang ", failure.gang());
   if (!failure.worker().empty()) add("worker ", failure.worker());
   if (failure.incarnation() != 0) add("incarnation ", failure.incarnation());

@@ -19,6 +19,7 @@ from gangway._errors import (
     UnsupportedVersionError,
 )
 from gangway._front_door import DEFAULT_PORT, check_front_door, default_port
+from gangway._program import ProgramCapture, program
 
 __version__ = "0.1.0"
 
@@ -28,9 +29,11 @@ __all__ = [
     "GangwayError",
     "NotAFrontDoorError",
     "NothingListeningError",
+    "ProgramCapture",
     "UnsupportedVersionError",
     "__version__",
     "check_front_door",
     "connect",
     "default_port",
+    "program",
 ]

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gangway import _buffer_callback
+from gangway import _buffer_callback, _extensions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -49,27 +49,13 @@ _logger = logging.getLogger(__name__)
 
 
 class _Extension(ctypes.Structure):
-    pass
-
-
-_Extension._fields_ = [
-    ("struct_size", ctypes.c_size_t),
-    ("type", ctypes.c_int),
-    ("next", ctypes.POINTER(_Extension)),
-    ("set_handler", ctypes.CFUNCTYPE(ctypes.c_size_t, ctypes.c_void_p, ctypes.c_size_t)),
-    (
-        "add_result",
-        ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t),
-    ),
-    ("fail", ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t)),
-    ("traffic", ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.c_uint64))),
-]
-
-
-class _Api(ctypes.Structure):
-    """The first fields of PJRT_Api."""
-
-    _fields_ = (("struct_size", ctypes.c_size_t), ("extensions", ctypes.POINTER(_Extension)))
+    _fields_ = (
+        ("base", _extensions.Base),
+        ("set_handler", ctypes.CFUNCTYPE(ctypes.c_size_t, ctypes.c_void_p, ctypes.c_size_t)),
+        ("add_result", ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)),
+        ("fail", ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t)),
+        ("traffic", ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.c_uint64))),
+    )
 
 
 class _Function:
@@ -186,17 +172,6 @@ def _run(call: int, number: int, count: int, data: Any, sizes: Any) -> None:
 _handler = _HANDLER(_run)
 
 
-def _find_extension(library: pathlib.Path) -> Any:
-    get_api = ctypes.CDLL(str(library)).GetPjrtApi
-    get_api.restype = ctypes.POINTER(_Api)
-    found = get_api().contents.extensions
-    while found:
-        if found.contents.type == EXTENSION_TYPE:
-            return found.contents
-        found = found.contents.next
-    return None
-
-
 def _lower(original: Callable[..., Any], is_cluster: Callable[[Any], bool]) -> Callable[..., Any]:
     """JAX's emit_python_callback, for the cluster's programs with our target."""
 
@@ -257,7 +232,7 @@ def install(library: pathlib.Path, backend: str) -> None:
 
     if _extension is not None:
         return
-    _extension = _find_extension(library)
+    _extension = _extensions.find(library, EXTENSION_TYPE, _Extension)
     if _extension is None:
         return  # a plugin of an older Gangway
 

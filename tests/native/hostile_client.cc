@@ -98,7 +98,7 @@ class Session {
     if (client_ && !*lost_) return client_.get();
     client_.reset();
     auto opened =
-        gangway::Connect({.address = address_, .token = token_, .tls = "", .name = name_});
+        gangway::ConnectClient({.address = address_, .token = token_, .tls = "", .name = name_});
     if (!opened.ok()) return opened.status();
     client_ = *std::move(opened);
     lost_ = std::make_shared<std::atomic<bool>>(false);

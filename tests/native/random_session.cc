@@ -8,6 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
+#include "gangway/program/passes.h"
+
 namespace gangway::e2e {
 namespace {
 
@@ -96,22 +98,10 @@ Outputs EvaluateNamed(const std::string& name, const std::vector<const program::
   return outputs;
 }
 
-// Evaluates a call by its recorded name: "mix", "split", "gather", or "view:INPUT.SHARD:..." for a
-// regrouped array.
-absl::StatusOr<Outputs> Evaluate(const program::Node& call,
+// Evaluates a call by its recorded name: "mix", "split" or "gather".
+absl::StatusOr<Outputs> Evaluate(const program::Call& call,
                                  const std::vector<const program::Array*>& inputs) {
-  if (call.executable.rfind("view:", 0) != 0) return EvaluateNamed(call.executable, inputs);
-  Outputs outputs(1);
-  size_t at = 5;
-  while (at < call.executable.size()) {
-    const size_t dot = call.executable.find('.', at), end = call.executable.find(':', dot);
-    const auto input = static_cast<size_t>(std::stoul(call.executable.substr(at, dot - at)));
-    const auto shard =
-        static_cast<size_t>(std::stoul(call.executable.substr(dot + 1, end - dot - 1)));
-    outputs[0].push_back(inputs.at(input)->shards.at(shard));
-    at = end + 1;
-  }
-  return outputs;
+  return EvaluateNamed(call.function, inputs);
 }
 
 }  // namespace
@@ -265,22 +255,22 @@ void RandomSession::Regroup() {
   if (ArrayHandle other = PickUsable(); other != sources[0]) sources.push_back(other);
   Client::Regrouped regrouped;
   Array array;
-  std::string name = "view:";
   std::vector<program::ValueId> inputs;
-  for (size_t k = 0; k < sources.size(); ++k) {
-    const Array& source = arrays_.at(sources[k]);
-    inputs.push_back(source.value);
+  std::vector<uint32_t> shards;
+  for (const ArrayHandle handle : sources) {
+    const Array& source = arrays_.at(handle);
     for (uint32_t shard = 0; shard < source.devices.size(); ++shard) {
       const bool there =
           std::count(array.devices.begin(), array.devices.end(), source.devices[shard]) > 0;
       if (there || (Below(3) == 0 && !array.devices.empty())) continue;
       array.devices.push_back(source.devices[shard]);
-      regrouped.shards.push_back({sources[k], shard});
-      absl::StrAppend(&name, k, ".", shard, ":");
+      regrouped.shards.push_back({handle, shard});
+      inputs.push_back(source.value);
+      shards.push_back(shard);
     }
     array.storages.insert(source.storages.begin(), source.storages.end());
   }
-  array.value = program_.AddCall(name, inputs, {}, 1, array.devices);
+  array.value = program_.AddView(std::move(inputs), std::move(shards), array.devices);
   regrouped.array = client_->NewArrayHandle();
   arrays_[regrouped.array] = array;
   client_->Regroup({std::move(regrouped)});
@@ -372,8 +362,9 @@ void RandomSession::Finish() {
   });
   const absl::Status status = settled->Wait().value_or(Late());
   if (!status.ok()) Check(status, "an array that is held");
-  auto expected = program::Interpret(program_, arguments_, Evaluate);
-  ASSERT_TRUE(expected.ok()) << expected.status() << "\n" << program::Print(program_);
+  const program::Program recorded = program::ArgumentsFirst(program_);
+  auto expected = program::Interpret(recorded, arguments_, Evaluate);
+  ASSERT_TRUE(expected.ok()) << expected.status() << "\n" << program::Print(recorded);
   for (const Fetched& fetched : fetched_) {
     const std::string what = absl::StrCat("result ", fetched.result, " shard ", fetched.shard);
     const absl::Status got = fetched.done->Wait().value_or(Late());
@@ -384,7 +375,7 @@ void RandomSession::Finish() {
     ++compared_count_;
     EXPECT_EQ(*fetched.bytes, (*expected)[fetched.result].shards[fetched.shard])
         << "seed " << seed_ << ", " << what << " of\n"
-        << program::Print(program_);
+        << program::Print(recorded);
   }
   client_->Drop(all);
 }

@@ -86,7 +86,7 @@ class RandomSession {
   std::map<std::pair<std::string, Devices>, std::optional<ExecutableHandle>> executables_;
   std::map<ArrayHandle, Array> arrays_;  // the usable ones
   uint64_t next_storage_ = 1;
-  program::Program program_;
+  program::Program program_;  // in the order of the operations
   std::vector<program::Array> arguments_;
   uint32_t result_count_ = 0;
   std::vector<Fetched> fetched_;

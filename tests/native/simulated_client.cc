@@ -92,7 +92,7 @@ class Ring {
 
 int main(int argc, char** argv) {
   if (argc < 5) Fail("usage", "simulated_client ADDRESS TOKEN DEVICES CASE...");
-  auto client = gangway::Connect({.address = argv[1], .token = argv[2], .name = "simulated"});
+  auto client = gangway::ConnectClient({.address = argv[1], .token = argv[2], .name = "simulated"});
   if (!client.ok()) Fail("connect", client.status().message());
   std::vector<uint32_t> devices;
   for (const auto& device : (*client)->cluster().devices) devices.push_back(device.id);

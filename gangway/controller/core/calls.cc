@@ -12,9 +12,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
+#include "gangway/program/array_shape.h"
 #include "gangway/wire/callback_limits.h"
-#include "gangway/xla/dtype.h"
-#include "gangway/xla/hlo.pb.h"
 
 namespace gangway::controller {
 namespace {
@@ -27,22 +26,6 @@ wire::FailureRef Refuse(const wire::ExecutableInfo& program, std::string_view me
   failure.set_program(program.name());
   failure.set_source(program.source());
   return wire::Share(std::move(failure));
-}
-
-template <typename Dims>
-std::string Describe(int32_t element_type, const Dims& dims) {
-  const std::string_view name = xla::ElementName(element_type);
-  return absl::StrCat(absl::string_view(name.data(), name.size()), "[", absl::StrJoin(dims, ","),
-                      "]");
-}
-
-// Whether an array can be a parameter. JAX passes an empty array of booleans for a token, which has no bytes either.
-bool Fits(const ArrayShape& shape, const wire::TensorSpec& parameter) {
-  const bool is_empty = shape.shard_dims.size() == 1 && shape.shard_dims[0] == 0;
-  if (parameter.element_type() == xla::TYPE_TOKEN && shape.element_type == xla::TYPE_PRED)
-    return is_empty;
-  return shape.element_type == parameter.element_type() &&
-         std::ranges::equal(shape.shard_dims, parameter.shard_dims());
 }
 
 // What an argument is on, if that is not what the executable runs on.
@@ -63,6 +46,7 @@ struct Calls::Arguments {
   };
   std::vector<Argument> all;
   std::deque<NamedShards> gathered;  // the arguments that the call lists by shards
+  bool is_one_spoiled = false;       // by a failure that the call did not cause
 };
 
 // Finds the arguments, and puts those together that the call lists by shards. Fails if one is spoiled, freed, or not
@@ -83,15 +67,19 @@ wire::FailureRef Calls::CheckArguments(const SessionArrays& arrays, const Execut
                        op.arguments_size(), " arguments, or has an array in its place"));
     }
     NamedShards& view = arguments.gathered.emplace_back();
-    for (int i = 0; i < list.arrays_size(); ++i)
-      if (auto failure = arrays.AddShard(ArrayHandle(list.arrays(i)), list.shards(i), view))
-        return failure;
+    if (auto failure = arrays.AddShards(list, view)) {
+      arguments.is_one_spoiled = true;
+      return failure;
+    }
     views[index] = &view;
   }
   for (size_t i = 0; i < size; ++i) {
     const ArrayHandle handle{op.arguments(static_cast<int>(i))};
     if (views[i] != nullptr) continue;
-    if (auto failure = arrays.CheckUsable(handle)) return failure;
+    if (auto failure = arrays.CheckUsable(handle)) {
+      arguments.is_one_spoiled = true;
+      return failure;
+    }
   }
   for (size_t i = 0; i < size; ++i) {
     const NamedShards* view = views[i];
@@ -100,13 +88,11 @@ wire::FailureRef Calls::CheckArguments(const SessionArrays& arrays, const Execut
     Arguments::Argument& argument = arguments.all[i];
     argument.shape = view ? view->shape.get() : array->shape.get();
     argument.runs = view ? &view->runs : &array->runs;
-    const wire::TensorSpec& parameter = executable.info.parameters(static_cast<int>(i));
+    const ArrayShape& parameter = *executable.parameters[i];
     if (!Fits(*argument.shape, parameter)) {
       return Refuse(executable.info,
-                    absl::StrCat("argument ", i, " has shards of ",
-                                 Describe(argument.shape->element_type, argument.shape->shard_dims),
-                                 ", the program was compiled for ",
-                                 Describe(parameter.element_type(), parameter.shard_dims()),
+                    absl::StrCat("argument ", i, " has shards of ", ToText(*argument.shape),
+                                 ", the program was compiled for ", ToText(parameter),
                                  ": convert the array, or compile the program for such arrays"));
     }
     const DeviceList& wanted = *executable.devices;
@@ -164,25 +150,24 @@ wire::FailureRef CheckDonated(const wire::ExecutableInfo& info,
 }  // namespace
 
 // Whether programs of this kind may be launched at all.
-wire::FailureRef Calls::CheckLaunch(const Executable& executable, const wire::CallOp& op,
+wire::FailureRef Calls::CheckLaunch(const Executable& executable, uint32_t callback_depth,
                                     Time now) const {
   if (auto closed = rooms_.fleet.CheckOpen(*executable.devices)) return closed;
   if (auto blamed = rooms_.blame.Check(*executable.launched, now))
     return wire::Share(*std::move(blamed));
-  if (!executable.info.calls_host() || op.callback_depth() < wire::kCallbackDepthMax)
-    return nullptr;
+  if (!executable.info.calls_host() || callback_depth < wire::kCallbackDepthMax) return nullptr;
   return Refuse(executable.info,
                 absl::StrCat("it calls functions of its client, and is called in a host callback "
                              "of depth ",
-                             op.callback_depth(), ", over the limit of ", wire::kCallbackDepthMax,
+                             callback_depth, ", over the limit of ", wire::kCallbackDepthMax,
                              " nested callbacks"),
                 "Call it outside of the callback, or without a callback of its own.");
 }
 
 // Finds what the call names, and the indices of the arguments that it consumes.
-wire::FailureRef Calls::Check(const Session& session, const wire::CallOp& op, Time now,
-                              const Executable*& executable, Arguments& arguments,
-                              std::vector<uint32_t>& donated) const {
+wire::FailureRef Calls::Check(const Session& session, const wire::CallOp& op,
+                              uint32_t callback_depth, Time now, const Executable*& executable,
+                              Arguments& arguments, std::vector<uint32_t>& donated) const {
   if (auto failure = rooms_.nodes.CheckRoom(session.info.id)) return failure;
   executable = rooms_.executables.Find(session.info.id, ExecutableHandle(op.executable()));
   if (executable == nullptr) {
@@ -201,7 +186,7 @@ wire::FailureRef Calls::Check(const Session& session, const wire::CallOp& op, Ti
                            " and ", op.results_size()));
   }
   if (auto failure = CheckArguments(session.arrays, *executable, op, arguments)) return failure;
-  if (auto failure = CheckLaunch(*executable, op, now)) return failure;
+  if (auto failure = CheckLaunch(*executable, callback_depth, now)) return failure;
   const absl::flat_hash_set<uint32_t> keep(op.keep().begin(), op.keep().end());
   for (const uint32_t index : info.donated())
     if (!keep.contains(index) && index < arguments.all.size()) donated.push_back(index);
@@ -213,29 +198,33 @@ wire::FailureRef Calls::Check(const Session& session, const wire::CallOp& op, Ti
   return rooms_.isolation.Claim(session.info, *executable->devices, now);
 }
 
-void Calls::OnCall(Session& session, const wire::CallOp& op, Time now) {
+void Calls::OnCall(Session& session, const wire::CallOp& op, uint32_t callback_depth, Time now) {
   const Executable* executable = nullptr;
   Arguments arguments;
   std::vector<uint32_t> donated;
-  const wire::FailureRef failure = Check(session, op, now, executable, arguments, donated);
-  if (!failure) return Launch(session, op, *executable, arguments, donated, now);
+  wire::FailureRef failure =
+      Check(session, op, callback_depth, now, executable, arguments, donated);
+  if (!failure) return Launch(session, op, callback_depth, *executable, arguments, donated, now);
+  if (!arguments.is_one_spoiled) failure = rooms_.nodes.AtOrigin(std::move(failure));
   rooms_.nodes.Refuse(session.info.id, failure);
   for (const uint64_t handle : op.results())
     session.arrays.BindFailure(ArrayHandle(handle), failure);
 }
 
-void Calls::Launch(Session& session, const wire::CallOp& op, const Executable& executable,
-                   const Arguments& arguments, const std::vector<uint32_t>& donated, Time now) {
+void Calls::Launch(Session& session, const wire::CallOp& op, uint32_t callback_depth,
+                   const Executable& executable, const Arguments& arguments,
+                   const std::vector<uint32_t>& donated, Time now) {
   const Ordinal ordinal = rooms_.nodes.next();
   wire::IslandItem item;
   item.mutable_node()->set_ordinal(ordinal.number());
   item.mutable_node()->set_session(session.info.id.number());
+  if (rooms_.nodes.origin()) item.mutable_node()->set_dispatch(rooms_.nodes.origin()->dispatch);
   wire::Launch* launch = item.mutable_node()->mutable_launch();
   launch->set_executable(executable.id.number());
   // XLA finds the members of a collective by launch id. It is never the client's id, which another
   // session may use too.
   launch->set_launch_id(static_cast<uint32_t>(ordinal.number() % 0x7fffffff) + 1);
-  launch->set_callback_depth(op.callback_depth());
+  launch->set_callback_depth(callback_depth);
   launch->set_alone(rooms_.blame.IsSuspect(*executable.launched, now));
   for (const Arguments::Argument& argument : arguments.all)
     FillRef(*argument.runs, *launch->add_arguments());

@@ -37,20 +37,22 @@ class Calls {
   };
   explicit Calls(const Rooms& rooms) : rooms_(rooms) {}
 
-  void OnCall(Session& session, const wire::CallOp& op, Time now);
+  // `callback_depth`: as in wire::CallOp.
+  void OnCall(Session& session, const wire::CallOp& op, uint32_t callback_depth, Time now);
 
  private:
   struct Arguments;  // what the call takes: arrays, and lists of shards
 
-  wire::FailureRef Check(const Session& session, const wire::CallOp& op, Time now,
-                         const Executable*& executable, Arguments& arguments,
+  wire::FailureRef Check(const Session& session, const wire::CallOp& op, uint32_t callback_depth,
+                         Time now, const Executable*& executable, Arguments& arguments,
                          std::vector<uint32_t>& donated) const;
   wire::FailureRef CheckArguments(const SessionArrays& arrays, const Executable& executable,
                                   const wire::CallOp& op, Arguments& arguments) const;
-  wire::FailureRef CheckLaunch(const Executable& executable, const wire::CallOp& op,
+  wire::FailureRef CheckLaunch(const Executable& executable, uint32_t callback_depth,
                                Time now) const;
-  void Launch(Session& session, const wire::CallOp& op, const Executable& executable,
-              const Arguments& arguments, const std::vector<uint32_t>& donated, Time now);
+  void Launch(Session& session, const wire::CallOp& op, uint32_t callback_depth,
+              const Executable& executable, const Arguments& arguments,
+              const std::vector<uint32_t>& donated, Time now);
 
   const Rooms rooms_;
 };

@@ -18,7 +18,9 @@ Controller::Controller(ControllerConfig config)
       executables_({config_.program_reach, config_.own_collectives, config_.compiles}, fleet_,
                    isolation_, outbox_),
       calls_({fleet_, isolation_, storages_, executables_, nodes_, blame_, outbox_}),
-      transfers_({fleet_, isolation_, storages_, nodes_, outbox_}, config_.new_token) {}
+      transfers_({fleet_, isolation_, storages_, nodes_, outbox_}, config_.new_token),
+      programs_(fleet_, executables_, outbox_),
+      launches_({fleet_, storages_, executables_, nodes_, programs_, calls_, transfers_}) {}
 
 void Controller::Step(Event event, Time now, Actions& actions) {
   outbox_.Begin(now);
@@ -75,7 +77,13 @@ void Controller::OnOp(Session& session, wire::Op& op, Time now) {
     case wire::Op::kPut:
       return transfers_.OnPut(session, *op.mutable_put(), now);
     case wire::Op::kCall:
-      return calls_.OnCall(session, op.call(), now);
+      return calls_.OnCall(session, op.call(), op.call().callback_depth(), now);
+    case wire::Op::kLaunch:
+      return launches_.OnLaunch(session, op.launch(), now);
+    case wire::Op::kRegisterProgram:
+      return programs_.OnRegister(id, op.register_program(), session.arrays);
+    case wire::Op::kDropPrograms:
+      return programs_.OnDrop(id, op.drop_programs());
     case wire::Op::kCopy:
       return transfers_.OnCopy(session, op.copy(), now);
     case wire::Op::kRegroup:
@@ -111,6 +119,7 @@ void Controller::OnSessionOpened(const SessionOpened& opened) {
     return;
   nodes_.Open(info.id, opened.wants_ends);
   executables_.Open(info);
+  programs_.Open(info.id);
   isolation_.Open(info.owner);
 }
 
@@ -129,6 +138,7 @@ void Controller::OnSessionLost(SessionId id, Time now) {
   sessions_.erase(it);
   nodes_.Close(id);
   executables_.Close(id, now);
+  programs_.Close(id);
   const auto unclaimed = isolation_.Close(info);
   if (!unclaimed) return;
   for (const size_t worker : *unclaimed) ReplaceWorker(worker, info.owner, now);
@@ -145,7 +155,7 @@ std::optional<Time> Controller::next_deadline() const {
 }
 
 ControllerView Controller::view() const {
-  return {sessions_, fleet_, isolation_, outbox_, storages_, executables_, nodes_};
+  return {sessions_, fleet_, isolation_, outbox_, storages_, executables_, nodes_, programs_};
 }
 
 void Controller::FillStatus(Time now, wire::StatusReply& reply) const {

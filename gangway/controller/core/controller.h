@@ -10,11 +10,13 @@
 // This class only passes events on. The rooms behind it each keep one thing, and know only those to their right; none
 // knows the controller:
 //
+//   Launches              ->  Programs, Calls, Transfers, and what these stand on
 //   Calls, Transfers      ->  Executables, SessionArrays, Nodes, Storages, Isolation, Fleet, Blame, Outbox
 //   Nodes                 ->  Awaits, Storages, Blame, Fleet, Outbox
 //   Awaits                ->  SessionArrays, Storages, Outbox
 //   SessionArrays         ->  Storages, Fleet
 //   Storages              ->  Outbox
+//   Programs              ->  SessionArrays, Executables, Fleet, Outbox
 //   Executables           ->  CompileQueue, Isolation, Fleet, Outbox
 //   CompileQueue          ->  CompileBacklog, CompilerProcesses, CompileBlame
 //   Isolation             ->  Fleet, Outbox
@@ -43,9 +45,11 @@
 #include "gangway/controller/core/fleet.h"
 #include "gangway/controller/core/introspection.h"
 #include "gangway/controller/core/isolation.h"
+#include "gangway/controller/core/launches.h"
 #include "gangway/controller/core/nodes.h"
 #include "gangway/controller/core/outbox.h"
 #include "gangway/controller/core/presence.h"
+#include "gangway/controller/core/programs.h"
 #include "gangway/controller/core/session.h"
 #include "gangway/controller/core/storages.h"
 #include "gangway/controller/core/transfers.h"
@@ -66,6 +70,7 @@ class Controller {
 
   void FillStatus(Time now, wire::StatusReply& reply) const;  // introspection.h
   bool Explain(wire::WhyRequest& request, Time now, wire::WhyReply& reply) const;
+  void NameNodes(wire::WhyReply& reply) const { controller::NameNodes(view(), reply); }
   void FillTopology(wire::Topology& topology, const Owner& owner = {}) const;  // presence.h
   std::string AbsentWorkers(const Owner& owner = {}) const;
   // Actions::presence_changed says when to look again.
@@ -122,6 +127,8 @@ class Controller {
   Executables executables_;
   Calls calls_;
   Transfers transfers_;
+  Programs programs_;
+  Launches launches_;
   std::map<SessionId, Session> sessions_;
   wire::EndedSessions ended_;
 };

@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -16,6 +17,8 @@
 #include "absl/strings/str_cat.h"
 
 #include "gangway/controller/core/controller.h"
+#include "gangway/program/program.h"
+#include "gangway/program/wire_form.h"
 #include "gangway/wire/failure.h"
 
 namespace gangway::controller {
@@ -171,6 +174,36 @@ class ControllerTest : public ::testing::Test {
     op.mutable_call()->mutable_results()->Add(results.begin(), results.end());
     return OrdinalOf(std::move(op), session);
   }
+  // Registers a program in its text form, whose functions are handles of executables. Why it is refused; code 0: it is
+  // not.
+  wire::Failure Register(uint64_t handle, const std::string& text, const Handles& like = {},
+                         uint64_t session = 1, bool sequential = false) {
+    const auto program = program::Parse(text);
+    EXPECT_TRUE(program.ok()) << program.status();
+    wire::Op op;
+    op.mutable_register_program()->set_program(handle);
+    op.mutable_register_program()->set_sequential(sequential);
+    op.mutable_register_program()->mutable_like()->Add(like.begin(), like.end());
+    program::ToWire(*program, *op.mutable_register_program()->mutable_definition());
+    work_counts_[handle] = program->work_count();
+    Do(std::move(op), session);
+    for (const auto& [to, event] : actions_.to_clients)
+      if (to.number() == session && event.has_registered()) return event.registered().failure();
+    ADD_FAILURE() << "the registration was not answered";
+    return {};
+  }
+  wire::Op LaunchOf(uint64_t program, const Handles& arguments, const Handles& results) {
+    wire::Op op;
+    op.mutable_launch()->set_program(program);
+    op.mutable_launch()->mutable_arguments()->Add(arguments.begin(), arguments.end());
+    op.mutable_launch()->mutable_results()->Add(results.begin(), results.end());
+    op.mutable_launch()->set_nodes(work_counts_[program]);
+    return op;
+  }
+  void Launch(uint64_t program, const Handles& arguments, const Handles& results,
+              uint64_t session = 1) {
+    Do(LaunchOf(program, arguments, results), session);
+  }
   uint64_t Copy(uint64_t source, uint64_t result, const Devices& devices) {
     wire::Op op;
     op.mutable_copy()->add_sources(source);
@@ -291,6 +324,7 @@ class ControllerTest : public ::testing::Test {
   std::vector<std::pair<uint32_t, wire::IslandItem>> items_;
   std::vector<wire::CompileRequest> requests_;
   uint64_t await_ = 1000;
+  std::map<uint64_t, uint32_t> work_counts_;  // of programs, by handle
 };
 
 }  // namespace gangway::controller

@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -21,18 +22,20 @@
 
 #include "gangway/base/device_lists.h"
 #include "gangway/base/ids.h"
-#include "gangway/controller/core/array_shape.h"
+#include "gangway/controller/core/program_node.h"
 #include "gangway/controller/core/storages.h"
+#include "gangway/program/array_shape.h"
 
 namespace gangway::controller {
 
-// An array of a copy: what it is and which shards it has, the client's handle for its copy, and the number of that
-// among the session's nodes.
+// An array of a copy: what it is and which shards it has, the client's handle for its copy, the number of that among
+// the session's nodes, and the node of a program that it is.
 struct CopiedArray {
   ArrayShapeRef shape;
   std::vector<Run> runs;
   ArrayHandle result{};
-  uint64_t number = 0;
+  std::optional<uint64_t> number;  // absent: its client does not count it
+  std::optional<ProgramNode> origin{};
 };
 
 struct CopyBatch {

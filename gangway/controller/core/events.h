@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -13,6 +14,7 @@
 
 #include "gangway/base/ids.h"
 #include "gangway/controller/core/compile_queue.h"
+#include "gangway/controller/core/program_node.h"
 #include "gangway/wire/wire.pb.h"
 
 namespace gangway::controller {
@@ -76,11 +78,20 @@ struct Compiled {
   size_t island_count = 0;
 };
 
+// A node of a program that was launched in this step.
+struct LaunchedNode {
+  Ordinal ordinal;
+  SessionId session;
+  ProgramNode node;
+};
+
 struct Actions {
   std::vector<std::pair<SessionId, wire::SessionEvent>> to_clients;
   std::vector<std::pair<uint32_t, wire::IslandItem>> to_islands;  // island
   std::vector<std::pair<uint32_t, wire::CompileRequest>> to_compilers;
   std::optional<Compiled> compiled;
+  std::shared_ptr<const ProgramName> registered;  // the program that the step has registered last
+  std::vector<LaunchedNode> launched;             // in the order of their ordinals
   std::vector<CompilerEnd> end_compilers;
   std::vector<uint32_t> start_compilers;  // spares
   std::vector<std::string> notices;       // for people

@@ -197,6 +197,8 @@ void Executables::Finish(const PendingCompile& compile, wire::CompileResult& res
   // The optimized program is for the client alone. Cleared here, it would keep its memory.
   std::string program = std::exchange(*result.mutable_info()->mutable_optimized_program(), {});
   executable.info = result.info();
+  for (const wire::TensorSpec& spec : executable.info.parameters())
+    executable.parameters.push_back(ShapeOf(spec));
   for (const wire::TensorSpec& spec : executable.info.results())
     executable.results.push_back(ShapeOf(spec));
   executable.launched =

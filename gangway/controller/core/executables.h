@@ -17,7 +17,6 @@
 
 #include "gangway/base/device_lists.h"
 #include "gangway/base/ids.h"
-#include "gangway/controller/core/array_shape.h"
 #include "gangway/controller/core/blame.h"
 #include "gangway/controller/core/compile_queue.h"
 #include "gangway/controller/core/events.h"
@@ -25,6 +24,7 @@
 #include "gangway/controller/core/isolation.h"
 #include "gangway/controller/core/outbox.h"
 #include "gangway/controller/core/session_info.h"
+#include "gangway/program/array_shape.h"
 #include "gangway/wire/failure.h"
 #include "gangway/wire/wire.pb.h"
 
@@ -40,6 +40,7 @@ struct Executable {
   bool ready = false;
   // The following is of one that is ready.
   wire::ExecutableInfo info;  // without the optimized program
+  std::vector<ArrayShapeRef> parameters;
   std::vector<ArrayShapeRef> results;
   LaunchedProgramRef launched;
 };

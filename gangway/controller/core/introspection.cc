@@ -60,6 +60,7 @@ void FillStatus(const ControllerView& view, Time now, wire::StatusReply& reply) 
     out->set_bytes(bytes.contains(id) ? bytes.at(id) : 0);
     out->set_executables(view.executables.CountOf(id));
     out->set_pending_nodes(view.nodes.PendingOf(id));
+    out->set_programs(view.programs.CountOf(id));
   }
   (*reply.mutable_counters())["storages"] = view.storages.size();
   (*reply.mutable_counters())["nodes"] = view.nodes.size();
@@ -95,6 +96,16 @@ bool Explain(const ControllerView& view, wire::WhyRequest& request, Time now,
   }
   view.executables.compiles().Explain(SessionId(request.session()), now, reply);
   return true;
+}
+
+void NameNodes(const ControllerView& view, wire::WhyReply& reply) {
+  for (wire::Wait& wait : *reply.mutable_waits()) {
+    const ProgramNode* origin = view.nodes.OriginOf(Ordinal(wait.gang()));
+    if (origin == nullptr) continue;
+    wait.set_launched_program(origin->program->name);
+    wait.set_node(origin->node);
+    if (origin->source) wait.set_source(*origin->source);
+  }
 }
 
 }  // namespace gangway::controller

@@ -12,6 +12,7 @@
 #include "gangway/controller/core/isolation.h"
 #include "gangway/controller/core/nodes.h"
 #include "gangway/controller/core/outbox.h"
+#include "gangway/controller/core/programs.h"
 #include "gangway/controller/core/session.h"
 #include "gangway/controller/core/storages.h"
 #include "gangway/wire/wire.pb.h"
@@ -26,6 +27,7 @@ struct ControllerView {
   const Storages& storages;
   const Executables& executables;
   const Nodes& nodes;
+  const Programs& programs;
 };
 
 // All but the devices' bytes, which the schedulers know, and the epoch.
@@ -35,6 +37,9 @@ void FillStatus(const ControllerView& view, Time now, wire::StatusReply& reply);
 // produces it. False: the schedulers need not be asked.
 bool Explain(const ControllerView& view, wire::WhyRequest& request, Time now,
              wire::WhyReply& reply);
+
+// Says of each wait, which the schedulers know by its gang, which node of a launched program it is.
+void NameNodes(const ControllerView& view, wire::WhyReply& reply);
 
 }  // namespace gangway::controller
 

@@ -17,17 +17,18 @@ namespace gangway::controller {
 
 class NodeEnds {
  public:
-  void Add(uint64_t number, const wire::FailureRef& failure) {
+  // Of `count` nodes from this number on, at least one.
+  void Add(uint64_t number, const wire::FailureRef& failure, uint64_t count = 1) {
     has_failure_ |= failure != nullptr;
-    has_looked_for_ |= number == looked_for_;
+    has_looked_for_ |= looked_for_ && *looked_for_ - number < count;
     if (!ends_.empty()) {
       End& last = ends_.back();
       if (last.failure == failure && last.first + last.count == number) {
-        ++last.count;
+        last.count += count;
         return;
       }
     }
-    ends_.push_back({number, 1, failure});
+    ends_.push_back({number, count, failure});
   }
 
   bool empty() const { return ends_.empty(); }

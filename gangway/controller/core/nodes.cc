@@ -32,6 +32,14 @@ wire::Worker SenderOf(const wire::Worker& worker) {
   return sender;
 }
 
+// A failure that has begun with this node of a program.
+wire::FailureRef At(const ProgramNode& origin, wire::Failure failure) {
+  failure.set_launched_program(origin.program->name);
+  failure.set_node(origin.node);
+  if (origin.source) failure.set_source(*origin.source);
+  return wire::Share(std::move(failure));
+}
+
 }  // namespace
 
 void Nodes::Open(SessionId session, bool wants_ends) {
@@ -46,21 +54,35 @@ void Nodes::Close(SessionId id) {
   progressed_.erase(id);
 }
 
-wire::FailureRef Nodes::CheckRoom(SessionId session) const {
+uint64_t Nodes::PendingOf(SessionId id) const {
+  const OfSession& session = sessions_.at(id);
+  return session.pending + session.uncounted;
+}
+
+wire::FailureRef Nodes::CheckRoom(SessionId session, uint64_t count) const {
   const uint64_t pending = PendingOf(session);
-  if (pending < 2 * pending_max_) return nullptr;
+  if (pending < 2 * pending_max_ && count <= 2 * pending_max_ - pending) return nullptr;
   return wire::Share(wire::MakeFailure(
       absl::StatusCode::kResourceExhausted,
-      absl::StrCat("the session has ", pending, " pending nodes, twice the limit"),
+      absl::StrCat("the session has ", pending, " pending nodes, ",
+                   count == 1 ? "twice the limit"
+                              : absl::StrCat("and ", count, " more would pass twice the limit of ",
+                                             pending_max_)),
       "Wait for results before submitting more."));
 }
 
-void Nodes::Refuse(SessionId id, const wire::FailureRef& why) {
+void Nodes::Refuse(SessionId id, const wire::FailureRef& why, uint64_t count) {
   OfSession& session = sessions_.at(id);
-  ++session.ended;
-  ++session.numbered;
-  if (session.end_reports != EndReports::kCountOnly) session.ends.Add(session.numbered, why);
+  if (count == 0) return;
+  session.ended += count;
+  if (session.end_reports != EndReports::kCountOnly)
+    session.ends.Add(session.numbered + 1, why, count);
+  session.numbered += count;
   progressed_.insert(id);
+}
+
+wire::FailureRef Nodes::AtOrigin(wire::FailureRef failure) const {
+  return origin_ ? At(*origin_, *failure) : std::move(failure);
 }
 
 bool Nodes::HasUpload(SessionId session, UploadId upload) const {
@@ -75,8 +97,12 @@ uint64_t Nodes::Number(SessionId id) {
 
 void Nodes::Add(SessionId id, Node node) {
   const Ordinal ordinal = std::exchange(next_, Ordinal(next_.number() + 1));
-  if (node.numbers.empty()) node.numbers.push_back(Number(id));
+  if (node.numbers.empty() && node.counting == Counting::kByClient)
+    node.numbers.push_back(Number(id));
+  if (!node.origin) node.origin = origin_;
+  if (node.origin) outbox_.actions().launched.push_back({ordinal, id, *node.origin});
   OfSession& session = sessions_.at(id);
+  if (node.counting == Counting::kUnknownToClient) ++session.uncounted;
   session.put_cost += node.put_cost;
   if (node.upload != UploadId()) session.uploads[node.upload] = ordinal;
   if (node.launched && node.open_islands.size() > 1) sequencer_.Add(ordinal, node.open_islands);
@@ -158,6 +184,11 @@ bool Nodes::IsOpenOn(Ordinal ordinal, uint32_t island) const {
   return it != nodes_.end() && std::ranges::count(it->second.node.open_islands, island) != 0;
 }
 
+const ProgramNode* Nodes::OriginOf(Ordinal ordinal) const {
+  const auto it = nodes_.find(ordinal);
+  return it == nodes_.end() || !it->second.node.origin ? nullptr : &*it->second.node.origin;
+}
+
 LaunchedProgramRef Nodes::LaunchedBy(Ordinal ordinal) const {
   const auto it = nodes_.find(ordinal);
   return it == nodes_.end() ? nullptr : it->second.node.launched;
@@ -182,6 +213,11 @@ void Nodes::Follow(const std::vector<Sequencer::Decision>& decisions) {
 
 void Nodes::Spoil(Ordinal ordinal, Entry& entry, wire::FailureRef failure) {
   if (entry.failure) return;
+  const Ordinal gang(failure->gang());
+  const ProgramNode* origin = OriginOf(gang);
+  if (origin == nullptr) origin = failed_.Find(gang);
+  if (origin != nullptr && !failure->has_node()) failure = At(*origin, *failure);
+  if (gang == ordinal && entry.node.origin) failed_.Add(gang, *entry.node.origin);
   entry.failure = std::move(failure);
   // Now: an island that forgets the results cannot explain them.
   for (const StorageId id : entry.node.results) storages_.Spoil(id, entry.failure);
@@ -206,6 +242,7 @@ void Nodes::End(Ordinal ordinal) {
   if (found == sessions_.end()) return;
   OfSession& session = found->second;
   session.pending -= node.numbers.size();
+  if (node.counting == Counting::kUnknownToClient) --session.uncounted;
   session.put_cost -= node.put_cost;
   session.ended += node.numbers.size();
   for (const uint64_t number : node.numbers)

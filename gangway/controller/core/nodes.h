@@ -26,9 +26,11 @@
 #include "gangway/controller/core/awaits.h"
 #include "gangway/controller/core/blame.h"
 #include "gangway/controller/core/events.h"
+#include "gangway/controller/core/failed_nodes.h"
 #include "gangway/controller/core/fleet.h"
 #include "gangway/controller/core/node_ends.h"
 #include "gangway/controller/core/outbox.h"
+#include "gangway/controller/core/program_node.h"
 #include "gangway/controller/core/sequencer.h"
 #include "gangway/controller/core/storages.h"
 #include "gangway/wire/failure.h"
@@ -38,6 +40,9 @@ namespace gangway::controller {
 
 class Nodes {
  public:
+  // Whether a session's client has counted a node. It does not know those that the passes of a program have added.
+  enum class Counting { kByClient, kUnknownToClient };
+
   struct Node {
     std::vector<StorageId> results;
     std::vector<uint32_t> open_islands;
@@ -49,6 +54,8 @@ class Nodes {
     LaunchedProgramRef launched;               // of a launch
     bool alone = false;                        // likewise: no other may run beside it
     std::vector<uint64_t> numbers;             // from Number(); none: it takes the next one
+    Counting counting = Counting::kByClient;
+    std::optional<ProgramNode> origin{};  // none: that of SetOrigin
   };
 
   // All references outlive this. A session may have `pending_max` nodes, and is refused more at twice as many.
@@ -63,11 +70,19 @@ class Nodes {
   void Close(SessionId session);  // its nodes end on their own
   // The sessions below are open.
 
-  wire::FailureRef CheckRoom(SessionId session) const;
-  // Its client counts a node that was refused, too.
-  void Refuse(SessionId session, const wire::FailureRef& why);
+  // Whether the session may have `count` nodes more.
+  wire::FailureRef CheckRoom(SessionId session, uint64_t count = 1) const;
+  // Its client counts nodes that were refused, too.
+  void Refuse(SessionId session, const wire::FailureRef& why, uint64_t count = 1);
+
+  // What is added or refused from now on is this node of a program; null: of none.
+  void SetOrigin(std::optional<ProgramNode> origin) { origin_ = std::move(origin); }
+  const std::optional<ProgramNode>& origin() const { return origin_; }
+  // A failure that begins with what is added or refused now, which it names if that is a node of a program (ER-1).
+  wire::FailureRef AtOrigin(wire::FailureRef failure) const;
+
   bool HasUpload(SessionId session, UploadId upload) const;
-  uint64_t PendingOf(SessionId session) const { return sessions_.at(session).pending; }
+  uint64_t PendingOf(SessionId session) const;
   // Of its puts that have not ended.
   uint64_t PutCostOf(SessionId session) const { return sessions_.at(session).put_cost; }
 
@@ -90,6 +105,8 @@ class Nodes {
 
   bool Contains(Ordinal ordinal) const { return nodes_.contains(ordinal); }
   bool IsOpenOn(Ordinal ordinal, uint32_t island) const;
+  // Null: it has ended, or is of no program.
+  const ProgramNode* OriginOf(Ordinal ordinal) const;
   // What the node launches; null: it has ended, or is no launch.
   LaunchedProgramRef LaunchedBy(Ordinal ordinal) const;
   // Likewise. From now on the node does not count as a run of that program.
@@ -121,7 +138,8 @@ class Nodes {
   struct OfSession {
     EndReports end_reports = EndReports::kCountOnly;
     std::optional<UnreportedEnds> unreported;
-    uint64_t pending = 0;
+    uint64_t pending = 0;    // that its client counts
+    uint64_t uncounted = 0;  // likewise, Counting::kUnknownToClient
     uint64_t put_cost = 0;
     uint64_t ended = 0;
     uint64_t ended_reported = 0;
@@ -149,6 +167,8 @@ class Nodes {
   std::map<SessionId, OfSession> sessions_;
   std::set<SessionId> progressed_;            // sessions of which nodes have ended in this step
   std::set<std::pair<Time, SessionId>> due_;  // sessions that are to be told later, and when
+  std::optional<ProgramNode> origin_;
+  FailedNodes failed_;
   Ordinal next_{1};
 };
 

@@ -16,9 +16,9 @@
 
 #include "gangway/base/device_lists.h"
 #include "gangway/base/ids.h"
-#include "gangway/controller/core/array_shape.h"
 #include "gangway/controller/core/fleet.h"
 #include "gangway/controller/core/storages.h"
+#include "gangway/program/array_shape.h"
 #include "gangway/wire/failure.h"
 #include "gangway/wire/wire.pb.h"
 
@@ -72,6 +72,8 @@ class SessionArrays {
 
   // Appends one shard of an array to the view: of the same type and shape as those before.
   wire::FailureRef AddShard(ArrayHandle handle, uint32_t shard, NamedShards& view) const;
+  // Likewise all that a list names, which has as many arrays as shards.
+  wire::FailureRef AddShards(const wire::GatheredArgument& list, NamedShards& view) const;
   // Appends the shards that a fetch wants, which may differ.
   wire::FailureRef FindWanted(const wire::FetchOp& op, NamedShards& view) const;
 

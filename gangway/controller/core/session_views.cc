@@ -86,6 +86,13 @@ wire::FailureRef SessionArrays::AddShard(ArrayHandle handle, uint32_t shard,
   return nullptr;
 }
 
+wire::FailureRef SessionArrays::AddShards(const wire::GatheredArgument& list,
+                                          NamedShards& view) const {
+  for (int i = 0; i < list.arrays_size(); ++i)
+    if (auto failure = AddShard(ArrayHandle(list.arrays(i)), list.shards(i), view)) return failure;
+  return nullptr;
+}
+
 wire::FailureRef SessionArrays::FindWanted(const wire::FetchOp& op, NamedShards& view) const {
   if (op.arrays().empty() || op.arrays_size() != op.shards_size()) {
     return Refuse(absl::StrCat("a fetch lists ", op.arrays_size(), " arrays and ", op.shards_size(),

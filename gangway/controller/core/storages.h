@@ -60,7 +60,9 @@ class Storages {
 
   // The runs below are of storages that exist.
 
-  void Hold(const Run& run) { storages_.at(run.storage).holds.Hold(run.range()); }
+  void Hold(const Run& run) {
+    if (run.count != 0) storages_.at(run.storage).holds.Hold(run.range());
+  }
   // An array that held the run lets go of it.
   void LetGo(const Run& run);
   // The shards are freed once no earlier node uses them; arrays that share them become unusable.

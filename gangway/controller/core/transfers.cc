@@ -275,7 +275,8 @@ void Transfers::EndRun(const Session& session, const DeviceListRef& devices, Put
 }
 
 // The devices are checked once, however many arrays go there.
-void Transfers::OnCopy(Session& session, const wire::CopyOp& op, Time now) {
+void Transfers::OnCopy(Session& session, const wire::CopyOp& op, Time now,
+                       Nodes::Counting counting) {
   const SessionId id = session.info.id;
   wire::FailureRef refused;
   const DeviceListRef devices = rooms_.fleet.ListOf(SpanOf(op.devices()), refused);
@@ -284,23 +285,28 @@ void Transfers::OnCopy(Session& session, const wire::CopyOp& op, Time now) {
     refused = Refuse("the name of a memory has ", op.memory_kind().size(), " bytes, the limit is ",
                      kMemoryKindBytesMax);
   }
+  const bool is_counted = counting == Nodes::Counting::kByClient;
   bool claimed = false;
   for (int i = 0; i < op.sources_size() && i < op.results_size(); ++i) {
     const ArrayHandle from{op.sources(i)}, to{op.results(i)};
     if (session.arrays.Find(from) == nullptr) SendCopies(session);  // it may be a result
     wire::FailureRef failure = refused;
-    if (!failure) failure = CheckCopy(session, from, devices->size());
-    if (!failure && !std::exchange(claimed, true))
+    const wire::FailureRef spoiled = session.arrays.CheckUsable(from);
+    if (!failure && !spoiled) failure = CheckCopy(session, from, devices->size());
+    if (!failure && !spoiled && !std::exchange(claimed, true))
       failure = refused = rooms_.isolation.Claim(session.info, *devices, now);
+    failure = failure ? rooms_.nodes.AtOrigin(std::move(failure)) : spoiled;
     if (failure) {
-      rooms_.nodes.Refuse(id, failure);
+      rooms_.nodes.Refuse(id, failure, is_counted ? 1 : 0);
       session.arrays.BindFailure(to, std::move(failure));
       continue;
     }
     const Array& source = *session.arrays.Find(from);
     for (const Run& run : source.runs) rooms_.storages.Hold(run);
-    copies_.Add({source.shape, source.runs, to, rooms_.nodes.Number(id)},
-                CriteriaOf(source, devices, op.memory_kind()));
+    copies_.Add(
+        {source.shape, source.runs, to,
+         is_counted ? std::optional(rooms_.nodes.Number(id)) : std::nullopt, rooms_.nodes.origin()},
+        CriteriaOf(source, devices, op.memory_kind()));
   }
 }
 
@@ -348,7 +354,6 @@ CopyBatches::Criteria Transfers::CriteriaOf(const Array& array, const DeviceList
 wire::FailureRef Transfers::CheckCopy(const Session& session, ArrayHandle source,
                                       size_t shards) const {
   if (auto failure = rooms_.nodes.CheckRoom(session.info.id)) return failure;
-  if (auto failure = session.arrays.CheckUsable(source)) return failure;
   const size_t size = session.arrays.Find(source)->devices->size();
   if (size == shards) return nullptr;
   return Refuse("a copy keeps the number of shards: the source has ", size, ", the destination ",
@@ -363,8 +368,11 @@ void Transfers::Copy(Session& session, const CopyBatch& batch, const CopyRoute& 
                    .unreleased_sources = route.leaving_islands,
                    .senders = route.senders,
                    .launched = nullptr,
-                   .numbers = {}};
+                   .numbers = {},
+                   .origin = batch.arrays.front().origin};
   wire::IslandItem item = NodeItem(id, ordinal);
+  if (batch.arrays.front().origin)
+    item.mutable_node()->set_dispatch(batch.arrays.front().origin->dispatch);
   wire::Copy* copy = item.mutable_node()->mutable_copy();
   FillDevices(*route.from, *copy->mutable_source_devices());
   FillDevices(*route.to, *copy->mutable_devices());
@@ -374,10 +382,11 @@ void Transfers::Copy(Session& session, const CopyBatch& batch, const CopyRoute& 
   for (const CopiedArray& each : batch.arrays) {
     const StorageId storage = rooms_.storages.Add(id, route.to, each.shape->shard_bytes, ordinal);
     node.results.push_back(storage);
-    node.numbers.push_back(each.number);
+    if (each.number) node.numbers.push_back(*each.number);
     AddCopied(each, storage, *copy);
     results.push_back(WholeStorage(InMemory(each.shape, batch.memory_kind), route.to, storage));
   }
+  if (node.numbers.empty()) node.counting = Nodes::Counting::kUnknownToClient;
   rooms_.nodes.Add(id, std::move(node));
   rooms_.outbox.ToIslands(route.islands, std::move(item));
   // After the node, so that frees of unwanted storages follow it in the stream.

@@ -31,6 +31,11 @@ void Record(const Actions& actions, uint64_t batch, Time now) {
     if (item.has_load())
       NameTrace(TraceNameOf::kExecutable, item.load().executable(), item.load().name());
   }
+  if (actions.registered)
+    NameTrace(TraceNameOf::kProgram, actions.registered->id, actions.registered->name);
+  for (const LaunchedNode& each : actions.launched)
+    TraceAt(now, TraceKind::kLaunched, each.node.node, each.session, each.ordinal,
+            each.node.program->id);
 }
 
 uint32_t CountIslands(const ControllerConfig& config) {
@@ -188,7 +193,8 @@ WhyQueries::Events ControllerService::EventsOfWhyQueries() {
                 return ask;
               },
           .ask = [this](uint32_t island,
-                        const wire::Frame& question) { schedulers_.Ask(island, question); }};
+                        const wire::Frame& question) { schedulers_.Ask(island, question); },
+          .complete = [this](wire::WhyReply& reply) { core_.NameNodes(reply); }};
 }
 
 // --- Links ---

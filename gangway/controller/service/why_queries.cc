@@ -42,6 +42,7 @@ void WhyQueries::Finish(uint64_t probe) {
   auto query = queries_.extract(probe);
   if (query.empty() || !query.mapped().tool) return;
   wire::Frame frame;
+  events_.complete(query.mapped().reply);
   *frame.mutable_why_reply() = std::move(query.mapped().reply);
   for (const uint32_t island : query.mapped().missing)
     frame.mutable_why_reply()->add_missing_islands(island);

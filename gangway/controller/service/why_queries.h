@@ -25,6 +25,8 @@ class WhyQueries {
     // Adds the waits that are known here, and rewrites the request for the schedulers. False: they need not be asked.
     std::function<bool(wire::WhyRequest& request, wire::WhyReply& reply)> explain;
     std::function<void(uint32_t island, const wire::Frame& question)> ask;
+    // Says of the waits of a whole answer what only the controller knows.
+    std::function<void(wire::WhyReply& reply)> complete;
   };
   struct Options {
     uint64_t epoch = 0;

@@ -28,7 +28,8 @@ class WhyQueriesTest : public LinksTest {
                                [this](uint32_t island, const wire::Frame& question) {
                                  EXPECT_EQ(island, asked_.size());
                                  asked_.push_back(question);
-                               }});
+                               },
+                           .complete = [](wire::WhyReply& reply) { reply.set_left_out(7); }});
   }
   void Reply(uint32_t island) {
     wire::WhyReply reply;
@@ -53,6 +54,7 @@ TEST_F(WhyQueriesTest, TheAnswerHasTheWaitsOfAllSchedulers) {
     Reply(0);
     ASSERT_EQ(link_->sent.size(), 1u);
     EXPECT_EQ(link_->sent[0].why_reply().waits_size(), 4);
+    EXPECT_EQ(link_->sent[0].why_reply().left_out(), 7u) << "completed";
     EXPECT_EQ(link_->sent[0].why_reply().missing_islands_size(), 0);
     Reply(0);
     EXPECT_EQ(link_->sent.size(), 1u) << "it is over";

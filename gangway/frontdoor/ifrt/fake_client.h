@@ -188,6 +188,8 @@ class FakeClient final : public Client {
     });
   }
   void DropShard(ShardOf, uint32_t) override {}
+  void BeginProgram() override {}
+  ProgramCapture EndProgram() override { return {}; }
   void SendNow() override {}
   std::shared_ptr<Wait> NewWait() override { return nullptr; }  // the front door has its own waits
   void Delete(std::span<const ArrayHandle> arrays) override {

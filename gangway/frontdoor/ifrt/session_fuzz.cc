@@ -127,6 +127,8 @@ class InertClient final : public Client {
   void Drop(std::span<const ArrayHandle>) override {}
   void Delete(std::span<const ArrayHandle>) override {}
   void DropShard(ShardOf, uint32_t) override {}
+  void BeginProgram() override {}
+  ProgramCapture EndProgram() override { return {}; }
   void SendNow() override {}
   std::shared_ptr<Wait> NewWait() override { return nullptr; }  // the front door has its own waits
   void Poison(std::span<const ArrayHandle>, const Status& why) override {

@@ -14,6 +14,7 @@
 #include "gangway/frontdoor/pjrt/error.h"
 #include "gangway/frontdoor/pjrt/extensions.h"
 #include "gangway/frontdoor/pjrt/options.h"
+#include "gangway/frontdoor/pjrt/process_clients.h"
 #include "gangway/frontdoor/program_devices.h"
 
 struct PJRT_SerializedTopology {
@@ -124,7 +125,7 @@ absl::Status ClientCreate(PJRT_Client_Create_Args& args) {
   if (args.num_options > 0) GANGWAY_RETURN_IF_ERROR(Need(args.create_options, "the options"));
   GANGWAY_ASSIGN_OR_RETURN(const ClusterOptions options,
                            ReadOptions({args.create_options, args.num_options}));
-  GANGWAY_ASSIGN_OR_RETURN(std::unique_ptr<Client> session, FromResult(Connect(options)));
+  GANGWAY_ASSIGN_OR_RETURN(std::unique_ptr<Client> session, FromResult(ConnectClient(options)));
   session->EndLook();  // the outcomes look for theirs
   std::unique_ptr<PJRT_Client> client = NewClient(std::move(session));
   client->session->ServeHostCallbacks(HostFunctionsOfProcess());
@@ -134,7 +135,7 @@ absl::Status ClientCreate(PJRT_Client_Create_Args& args) {
             absl::StrJoin(cluster.absent, ", ").c_str());
   }
   TellAttributes(cluster);
-  AddProfiledClient(client.get());
+  AddProcessClient(client.get());
   args.client = client.release();
   return absl::OkStatus();
 }
@@ -143,7 +144,7 @@ absl::Status ClientDestroy(PJRT_Client_Destroy_Args& args) {
   // A forked child cannot end the threads of its parent's session.
   if (args.client != nullptr && args.client->fork_generation != ForkGeneration())
     return absl::OkStatus();
-  RemoveProfiledClient(args.client);
+  RemoveProcessClient(args.client);
   const std::unique_ptr<PJRT_Client> client(args.client);
   if (client != nullptr) client->drops->Close();
   return absl::OkStatus();

@@ -239,10 +239,6 @@ struct ProfilerExtension {
 
 const ProfilerApi* TheProfilerApi();
 
-// profiler.cc: the clients whose sessions a profile is of.
-void AddProfiledClient(PJRT_Client* client);
-void RemoveProfiledClient(PJRT_Client* client);
-
 }  // namespace gangway::pjrt
 
 #endif  // GANGWAY_FRONTDOOR_PJRT_EXTENSIONS_H_

@@ -11,6 +11,7 @@
 #include "gangway/frontdoor/pjrt/event.h"
 #include "gangway/frontdoor/pjrt/executable.h"
 #include "gangway/frontdoor/pjrt/extensions.h"
+#include "gangway/frontdoor/pjrt/program_blocks.h"
 
 namespace gangway::pjrt {
 namespace {
@@ -176,7 +177,8 @@ PJRT_Api MakeTable() {
   table.pjrt_api_version.major_version = PJRT_API_MAJOR;
   table.pjrt_api_version.minor_version = PJRT_API_MINOR;
   table.extension_start = CallbacksExtension();
-  table.extension_start->next = Extensions();
+  table.extension_start->next = ProgramsExtension();
+  table.extension_start->next->next = Extensions();
   table.PJRT_Error_Destroy = DestroyError;
   table.PJRT_Error_Message = ErrorMessage;
   AddEvents(table);

@@ -3,7 +3,6 @@
 #include <chrono>
 #include <cstring>
 #include <memory>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,10 +10,10 @@
 #include "absl/status/status.h"
 
 #include "gangway/base/clock.h"
-#include "gangway/base/mutex.h"
 #include "gangway/frontdoor/outcome.h"
 #include "gangway/frontdoor/pjrt/cluster.h"
 #include "gangway/frontdoor/pjrt/extensions.h"
+#include "gangway/frontdoor/pjrt/process_clients.h"
 #include "gangway/frontdoor/pjrt/profile.h"
 
 namespace gangway::pjrt {
@@ -29,16 +28,6 @@ struct ProfilerError {
 };
 
 namespace {
-
-struct Clients {
-  Mutex mutex;
-  std::set<PJRT_Client*> all GANGWAY_GUARDED_BY(mutex);
-};
-
-Clients& TheClients() {
-  static Clients& clients = *new Clients;
-  return clients;
-}
 
 // What one session's cluster is asked.
 struct Question {
@@ -58,20 +47,18 @@ ProfilerError* ToProfilerError(const absl::Status& status) {
   return status.ok() ? nullptr : new ProfilerError{status};
 }
 
-// Asks under the lock, so that no client ends before it is asked; one that ends later answers CANCELLED.
+// No client ends before it is asked; one that ends later answers CANCELLED.
 std::vector<std::shared_ptr<Question>> Ask() {
   std::vector<std::shared_ptr<Question>> questions;
-  Clients& clients = TheClients();
-  MutexLock lock(clients.mutex);
-  for (PJRT_Client* client : clients.all) {
+  ForEachProcessClient([&](const PJRT_Client& client) {
     auto question = std::make_shared<Question>();
-    question->cluster = client->session->cluster();
-    client->session->Profile([question](const Result<SessionProfile>& profile) {
+    question->cluster = client.session->cluster();
+    client.session->Profile([question](const Result<SessionProfile>& profile) {
       if (profile.ok()) question->profile = *profile;
       question->done.Set(profile.status());
     });
     questions.push_back(std::move(question));
-  }
+  });
   return questions;
 }
 
@@ -163,18 +150,6 @@ const ProfilerApi* TheProfilerApi() {
                                ErrorCode,           Create,     Destroy,      StartProfiler,
                                StopProfiler,        CollectData};
   return &api;
-}
-
-void AddProfiledClient(PJRT_Client* client) {
-  Clients& clients = TheClients();
-  MutexLock lock(clients.mutex);
-  clients.all.insert(client);
-}
-
-void RemoveProfiledClient(PJRT_Client* client) {
-  Clients& clients = TheClients();
-  MutexLock lock(clients.mutex);
-  clients.all.erase(client);
 }
 
 }  // namespace gangway::pjrt

@@ -30,6 +30,7 @@ class RecordingClient final : public Client {
   // What was asked since the last call.
   std::vector<std::string> Take() { return std::exchange(lines_, {}); }
   int sends() const { return sends_; }  // calls of SendNow
+  ProgramCapture capture;               // what EndProgram returns
 
   const ClusterInfo& cluster() const override { return info_; }
   ArrayHandle NewArrayHandle() override { return ArrayHandle(next_++); }
@@ -97,6 +98,11 @@ class RecordingClient final : public Client {
   void AbandonUpload(OperationId, Status) override {}
   void Fetch(ArrayHandle, std::vector<uint32_t>, FetchSink sink) override {
     sink.on_done(Unknown());
+  }
+  void BeginProgram() override { lines_.emplace_back("begin program"); }
+  ProgramCapture EndProgram() override {
+    lines_.emplace_back("end program");
+    return capture;
   }
   void SendNow() override { ++sends_; }
   // All operations end at once, so none is waited for.

@@ -221,6 +221,7 @@ Description Describe(const wire::Node& message, const IslandState& island, Time 
   node.ordinal = Ordinal(message.ordinal());
   node.session = SessionId(message.session());
   node.arrived = now;
+  node.dispatch = message.dispatch();
   switch (message.kind_case()) {
     case wire::Node::kLaunch:
       DescribeLaunch(message.launch(), island, description);

@@ -59,6 +59,11 @@ void Island::FinishStep(Time now) {
   }
   MendBooks();  // before memory is given out
   lifecycle_.Schedule(now);
+  while (state_.held_back
+             .must_look()) {  // what is dispatched after what was released, or has failed, now
+    lifecycle_.ResumeHeldBack(now);
+    lifecycle_.Schedule(now);
+  }
   MendBooks();
   lifecycle_.ReportTwoWayCopies();
 }

@@ -26,7 +26,11 @@ void Lifecycle::Add(Description description, wire::Node message) {
     kept.message = std::move(message);
     return FailUnreleased(kept.ordinal, std::move(failure));
   }
-  if (MustHoldBack(kept)) {
+  if (MustWait(kept)) {
+    kept.stage = NodeStage::kUnsent;
+    island_.held_back.AddWaiting(kept);
+    kept.message = std::move(message);
+  } else if (MustHoldBack(kept)) {
     HoldBack(kept);
     kept.message = std::move(message);
   } else {
@@ -82,6 +86,10 @@ void Lifecycle::MakeReady(NodeState& node) {
 void Lifecycle::Unblock(Ordinal ordinal) {
   NodeState* node = island_.nodes.Unblock(ordinal);
   if (node == nullptr) return;
+  if (node->blockers == 0 && island_.held_back.EndWaiting(ordinal)) {
+    ++node->blockers;  // until it is sent
+    return;
+  }
   if (node->blockers == 0) MakeReady(*node);
   NoteTwoWayCopy(*node);
 }
@@ -103,6 +111,13 @@ void Lifecycle::ReportTwoWayCopies() {
 }
 
 // --- Held back ---
+
+// Of a copy whose shards cross between islands in both directions, the sides would wait for one another.
+bool Lifecycle::MustWait(const NodeState& node) {
+  if (node.dispatch == wire::DISPATCH_PARALLEL || node.blockers == 0) return false;
+  const CopyPart* copy = node.copy();
+  return copy == nullptr || !copy->from_other_island || !copy->to_other_island;
+}
 
 // A node that reads results of an unsent node must wait too: its workers would not know them. So must one that consumes
 // what an earlier unsent node reads: its workers would hear of the donation first.
@@ -140,8 +155,9 @@ void Lifecycle::NoteWorkerWait(const NodeState& node, Time now) {
 
 // In ordinal order, so that a producer is sent, or fails, before its readers.
 void Lifecycle::ResumeHeldBack(Time now) {
-  const std::vector<Ordinal> held_back(island_.held_back.nodes().begin(),
-                                       island_.held_back.nodes().end());
+  const std::vector<Ordinal> held_back(island_.held_back.to_look_at().begin(),
+                                       island_.held_back.to_look_at().end());
+  island_.held_back.NoteLooked();  // what fails below lets others be looked at again
   for (Ordinal ordinal : held_back) {
     NodeState& node = island_.nodes.At(ordinal);
     wire::FailureRef failure = InputFailure(node);
@@ -161,7 +177,6 @@ void Lifecycle::ResumeHeldBack(Time now) {
     SendNode(node, std::move(node.message));
     Unblock(ordinal);
   }
-  island_.held_back.NoteLooked();
 }
 
 // --- Why a node cannot run ---

@@ -67,6 +67,8 @@ class Lifecycle {
   enum class Outcome { kReleased, kNoMemory, kNoSlots, kFailed };
 
   wire::FailureRef Link(NodeState& node);
+  // Whether its workers get it only after the nodes that block it.
+  static bool MustWait(const NodeState& node);
   bool MustHoldBack(const NodeState& node) const;
   void HoldBack(NodeState& node);
   void NoteWorkerWait(const NodeState& node, Time now);

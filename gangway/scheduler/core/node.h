@@ -59,7 +59,7 @@ enum class NodeKind { kLaunch, kUpload, kCopy, kFetch, kPut };  // in the order 
 // How far a node has come. Stages follow one another in this order, and only gangs that span islands have kOffered,
 // kOnTurn and kAdmitted. A node that fails ends at any stage.
 enum class NodeStage {
-  kUnsent,  // held back from its workers: one is down or, for a put, full; or a producer or an earlier reader is unsent
+  kUnsent,   // held back from its workers (held_back.h)
   kBlocked,  // its workers have it; it waits for its producers, and for readers of what it consumes
   kReady,    // waits for memory and slots
   kOffered,  // could be released here, and waits for its turn; no device is kept for it
@@ -81,8 +81,10 @@ struct NodeState {
   std::vector<StorageId> writes;
   uint64_t result_bytes = 0;  // per device of `layout`
   uint64_t temp_bytes = 0;
-  uint64_t alias_bytes = 0;      // part of result_bytes that reuses consumed storages
-  std::vector<Ordinal> waiters;  // nodes to unblock when this is released (an upload: ended)
+  uint64_t alias_bytes = 0;  // part of result_bytes that reuses consumed storages
+  wire::Dispatch dispatch = wire::DISPATCH_PARALLEL;
+  std::vector<Ordinal> waiters;      // nodes to unblock when this is released (an upload: ended)
+  std::vector<Ordinal> end_waiters;  // nodes to unblock when this has ended
   uint32_t blockers = 0;
   std::vector<uint32_t> open_workers;  // workers that have not reported Done, ascending
   wire::FailureRef failure;

@@ -38,9 +38,11 @@ void Nodes::Count(SessionId session, Ledger::DeviceBytes& books) const {
 
 void Nodes::Block(NodeState& node, Ordinal producer_ordinal) {
   NodeState* producer = Find(producer_ordinal);
-  if (producer == nullptr || (producer->released() && !producer->is_upload())) return;
+  if (producer == nullptr) return;
+  const bool until_its_end = node.dispatch == wire::DISPATCH_AFTER_END;
+  if (producer->released() && !producer->is_upload() && !until_its_end) return;
   ++node.blockers;
-  producer->waiters.push_back(node.ordinal);
+  (until_its_end ? producer->end_waiters : producer->waiters).push_back(node.ordinal);
 }
 
 NodeState* Nodes::Unblock(Ordinal ordinal) {

@@ -31,7 +31,8 @@ namespace gangway {
 // static_cast<uint64_t>(array) its number. ArrayHandle() names none.
 enum class ArrayHandle : uint64_t;
 enum class ExecutableHandle : uint64_t;
-enum class OperationId : uint64_t;  // a Call, Put, Copy or Upload
+enum class ProgramHandle : uint64_t;
+enum class OperationId : uint64_t;  // a Call, Put, Copy, Upload or launch of a program
 
 // What a backend plugin says of itself, such as the versions of StableHLO that it reads, or of its devices.
 struct PluginAttribute {
@@ -138,6 +139,16 @@ struct CallOptions {
   uint32_t launch_id = 0;
   StatusCallback ended;  // see Client::reports_ends
 };
+
+// What became of the operations between BeginProgram and EndProgram.
+struct ProgramCapture {
+  uint64_t launches = 0;  // each of which stood for all operations of a run
+  uint64_t operations_sent_as_they_came = 0;
+  // What first ended a run before EndProgram: an operation that needs an answer, or that has bytes, by its name, "a
+  // wait" or a limit. Empty: nothing.
+  std::string cut_by;
+};
+
 using CompileCallback = std::function<void(Result<std::shared_ptr<const ExecutableInfo>>)>;
 
 // Receives the bytes of a fetch. Calls come in any order of shards, on the client's loop.
@@ -269,6 +280,16 @@ class Client {
   // Makes arrays that share shards of others: views, disassembly, assembly, permutation. Moves no
   // bytes.
   virtual void Regroup(std::vector<Regrouped> results) = 0;
+
+  // Between the two, the library holds calls, copies, regroups and drops of the session, whichever thread makes them,
+  // and sends them as one run, or as one operation that launches it if such a run came before: the same operations in
+  // the same order, on whatever arrays. The first run of its kind tells the controller of it; until the controller has
+  // accepted it, and if it does not, runs are sent as they came. Another operation, a wait (SendNow, LookFor,
+  // BeginLook) and 4,096 operations or 4 MiB of them end a run, and the next one begins. Operations have the same
+  // numbers, and end one by one, as without this. Pairs nest: only the outermost matters, and the inner EndProgram
+  // returns nothing. Without BeginProgram, EndProgram does nothing.
+  virtual void BeginProgram() = 0;
+  virtual ProgramCapture EndProgram() = 0;
 
   // Fetches the bytes of the named shards of `array`, once it is ready.
   virtual void Fetch(ArrayHandle array, std::vector<uint32_t> shards, FetchSink sink) = 0;

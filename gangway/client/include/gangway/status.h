@@ -47,12 +47,15 @@ struct FailureRecord {
   uint64_t incarnation = 0;        // of the worker
   std::optional<uint32_t> device;  // global id
   std::optional<uint32_t> shard;
+  std::string launched_program;  // name of the traced program whose launch failed
+  std::optional<uint32_t> node;  // its index in that program, the arguments counted
 };
 
 // Specialized for the status type of another library, with ToStatus and FromStatus.
 template <typename T>
 struct StatusTraits {};
 
+// OK, or a failure: its code, its text and its record.
 class [[nodiscard]] Status {
  public:
   Status() = default;  // OK
