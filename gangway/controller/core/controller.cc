@@ -36,6 +36,7 @@ void Controller::Dispatch(Event& event, Time now) {
   if (auto* batch = std::get_if<FromClient>(&event)) {
     auto session = sessions_.find(batch->session);
     if (session == sessions_.end()) return;
+    launches_.BeginBatch();
     for (wire::Op& op : *batch->batch.mutable_ops()) OnOp(session->second, op, now);
     transfers_.SendCopies(session->second);
   } else if (auto* reports = std::get_if<FromScheduler>(&event)) {

@@ -26,7 +26,22 @@ bool IsOfType(const Array& array, const LoweredProgram::Argument& argument) {
 
 }  // namespace
 
-wire::FailureRef Launches::Check(const Session& session, const wire::LaunchOp& op) const {
+wire::FailureRef Launches::Charge(const RegisteredProgram& program, uint64_t times) {
+  const uint64_t size = times * program.size;
+  if (size <= kBatchSizeMax - batch_size_) {
+    batch_size_ += size;
+    return nullptr;
+  }
+  wire::Failure failure = wire::MakeFailure(
+      absl::StatusCode::kResourceExhausted,
+      absl::StrCat("the launches of one message have ", batch_size_, " nodes and inputs, ", size,
+                   " more would pass the limit of ", kBatchSizeMax),
+      "Wait for results before launching more.");
+  failure.set_launched_program(program.graph.name());
+  return wire::Share(std::move(failure));
+}
+
+wire::FailureRef Launches::Check(const Session& session, const wire::LaunchOp& op) {
   const ProgramHandle handle{op.program()};
   const RegisteredProgram* program = rooms_.programs.Find(session.info.id, handle);
   if (program == nullptr) {
@@ -53,7 +68,7 @@ wire::FailureRef Launches::Check(const Session& session, const wire::LaunchOp& o
                                ", which the program calls, was dropped after its registration"),
                   "Keep the executable for as long as the program, or register a new program.");
   }
-  return nullptr;
+  return Charge(*program, 1);
 }
 
 wire::FailureRef Launches::BindGathered(const Session& session, const wire::LaunchOp& op,
@@ -101,6 +116,8 @@ wire::FailureRef Launches::BindArguments(const Session& session, const wire::Lau
     are_of_types &= IsOfType(*scope.arrays.Find(HandleOf(i)), lowered.arguments[i]);
   }
   if (are_of_types) return nullptr;
+  if (auto failure = Charge(*rooms_.programs.Find(session.info.id, program), kLowerings))
+    return failure;
   std::vector<LoweredProgram::Argument> types;
   for (uint32_t i = 0; i < lowered.arguments.size(); ++i) {
     const Array& array = *scope.arrays.Find(HandleOf(i));

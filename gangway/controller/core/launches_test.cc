@@ -319,6 +319,30 @@ TEST_F(LaunchesTest, ALaunchThatWouldPassTheLimitOfNodesIsRefused_TM2) {
   EXPECT_EQ(Await({23})->code(), static_cast<int>(StatusCode::kResourceExhausted));
 }
 
+// Nodes whose input is spoiled end at once, so the limit of pending nodes does not bound them.
+TEST_F(LaunchesTest, WhatOneMessageLaunchesIsBounded_TM2) {
+  constexpr uint64_t kCalls = 8000;
+  std::string text = "program long\n%0 = argument\n";
+  for (uint64_t i = 1; i <= kCalls; ++i)
+    absl::StrAppend(&text, "%", i, " = call 5(%", i - 1, ")\n");
+  absl::StrAppend(&text, "result %", kCalls);
+  ASSERT_EQ(Register(1, text, {10}).code(), 0);
+  wire::Op poison;
+  poison.mutable_poison()->add_arrays(11);
+  *poison.mutable_poison()->mutable_failure() =
+      wire::MakeFailure(StatusCode::kDataLoss, "the root cause");
+  Do(poison);
+  const uint64_t fit = Launches::kBatchSizeMax / (2 * kCalls + 3);
+  FromClient event{SessionId(1), {}};
+  for (uint64_t i = 0; i <= fit; ++i) *event.batch.add_ops() = LaunchOf(1, {11}, {1000 + i});
+  Step(event);
+  EXPECT_EQ(Await({1000 + fit - 1})->message(), "the root cause");
+  EXPECT_EQ(Await({1000 + fit})->code(), static_cast<int>(StatusCode::kResourceExhausted));
+  EXPECT_THAT(Await({1000 + fit})->message(), HasSubstr("the launches of one message"));
+  Launch(1, {11}, {2000});
+  EXPECT_EQ(Await({2000})->message(), "the root cause") << "the next message has its own";
+}
+
 TEST_F(LaunchesTest, IntermediatesOfASessionThatEndsAreFreed_OB2) {
   ASSERT_EQ(Register(1, kTwice).code(), 0);
   Launch(1, {10}, {20});
