@@ -1,5 +1,6 @@
-// The C++ client of the rows of bench/launch.py about programs, by the public C++ API alone: chains of a small function
-// over one device of each of the first WORKERS workers, as single calls and as programs of so many nodes.
+// The C++ client of the rows of bench/launch.py about programs, by the public C++ API alone: chains of a small
+// function. It runs on one device of each of the first WORKERS workers. A chain is made of single calls, or of programs
+// of N nodes.
 //
 //   program_calls ADDRESS TOKEN WORKERS cpu|sim
 //

@@ -96,6 +96,17 @@ TEST_F(ProgramsTest, AreRegisteredLaunchedAndDroppedInOrder) {
   EXPECT_THAT(ops[3].drop_programs().handles(), ElementsAre(NumberOf(program)));
 }
 
+TEST_F(ProgramsTest, ARepeatedLaunchIsSmall_DF1) {
+  program::Program chain("chain");
+  program::ValueId x = chain.AddArgument();
+  for (int i = 0; i < 128; ++i) x = chain.AddCall("2", {x}, {}, 1);
+  chain.AddResult(x);
+  const ProgramHandle program = programs_.Register(chain, {}, nullptr);
+  const ArrayHandle last{UINT64_MAX};  // no handle takes more bytes
+  programs_.Launch(program, std::array{last}, std::array{last});
+  EXPECT_LE(session_.Ops().back().ByteSizeLong(), 64u);
+}
+
 TEST_F(ProgramsTest, MayBeSequential) {
   programs_.Register(TwoSteps(), {}, nullptr);
   programs_.Register(TwoSteps(), {}, nullptr, /*sequential=*/true);

@@ -11,7 +11,7 @@
 
 namespace gangway::program {
 
-// Limits of one program, whoever makes it (TM-2).
+// Limits of one program (TM-2).
 inline constexpr uint32_t kNodesMax =
     16384;  // of calls, transfers and views; and as many arguments, and as many results
 inline constexpr uint32_t kValuesMax = 1 << 20;

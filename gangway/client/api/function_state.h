@@ -21,7 +21,7 @@ namespace gangway::api {
 
 class FunctionState final : public Callee, public std::enable_shared_from_this<FunctionState> {
  public:
-  // Where a call's arguments may be: a program's controller moves them, nobody does so for other calls.
+  // Where the arguments of a call may be. The controller moves those of a program's calls, and no others.
   enum class Where { kOnItsMesh, kOnAnyMesh };
 
   // Compiles, and waits for it. See Cluster::Compile.

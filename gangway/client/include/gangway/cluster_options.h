@@ -6,7 +6,7 @@
 
 namespace gangway {
 
-// Where the cluster is, and who asks.
+// The address of a cluster, and what its client says of itself.
 struct ClusterOptions {
   std::string address;  // of the controller: "unix:/path", "unix-abstract:name" or "host:port"
   std::string token;    // of the cluster
