@@ -83,6 +83,24 @@ TEST(ProgramCostTest, ARegistrationThatIsRefusedAtItsLastNode) {
   });
 }
 
+// All of them name one list.
+TEST(ProgramCostTest, ARegistrationOfManyTransfersToManyDevices) {
+  ExpectLinear([](size_t n) {
+    Head head(n);
+    wire::RegisterProgramOp& op = *head.Add()->mutable_register_program();
+    op.set_program(1);
+    wire::Program& program = *op.mutable_definition();
+    program.set_arguments(1);
+    wire::DeviceNumbers& list = *program.add_device_lists();
+    for (uint32_t i = 0; i < n; ++i) list.add_devices(i);
+    for (size_t i = 0; i < n; ++i) program.add_nodes()->mutable_transfer()->set_input(0);
+    program.add_results(1);
+    const CountedWork cost = head.Cost();
+    EXPECT_FALSE(head.actions.to_clients[0].second.registered().has_failure());
+    return cost;
+  });
+}
+
 TEST(ProgramCostTest, ALaunchOfManyNodes) {
   ExpectLinear([](size_t n) {
     Chain chain(n, 2);

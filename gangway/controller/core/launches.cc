@@ -161,7 +161,7 @@ void Launches::Apply(const ProgramStep& step, const wire::LaunchOp& op, Session&
     case wire::Op::kCall:
       return rooms_.calls.OnCall(scope, step.op.call(), op.callback_depth(), now);
     case wire::Op::kCopy:
-      return rooms_.transfers.OnCopy(scope, step.op.copy(), now, step.counting);
+      return rooms_.transfers.OnCopy(scope, step.op.copy(), now, step.devices, step.counting);
     case wire::Op::kRegroup:
       return scope.arrays.OnRegroup(step.op.regroup());
     default:

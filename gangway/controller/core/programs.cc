@@ -48,10 +48,9 @@ void SetCall(const program::Node& node, ExecutableHandle handle, const Executabl
     if (!std::ranges::binary_search(node.donated, index)) op.add_keep(index);
 }
 
-void SetCopy(const program::Node& node, const program::Devices& devices, wire::CopyOp& op) {
+void SetCopy(const program::Node& node, wire::CopyOp& op) {
   op.add_sources(NumberOf(HandleOf(node.inputs[0])));
   op.add_results(NumberOf(HandleOf(node.first_output)));
-  op.mutable_devices()->Add(devices.begin(), devices.end());
   op.set_memory_kind(node.memory_kind);
 }
 
@@ -267,7 +266,8 @@ LoweredProgram Programs::StepsOf(SessionId session, const RegisteredProgram& pro
                 *step.op.mutable_call());
         break;
       case program::Kind::kTransfer:
-        SetCopy(node, lowered.device_lists()[*node.devices], *step.op.mutable_copy());
+        SetCopy(node, *step.op.mutable_copy());
+        step.devices = lists[*node.devices];
         if (node.origin.is_inserted) step.counting = Nodes::Counting::kUnknownToClient;
         break;
       case program::Kind::kView:

@@ -46,6 +46,7 @@ inline constexpr uint64_t kProgramBytesMax = uint64_t{64} << 20;  // of their re
 // What a launch does, one after the other. Its values are arrays in a namespace of the launch, by HandleOf.
 struct ProgramStep {
   wire::Op op;                  // a call, copy, regroup or drop; unset: it binds a result
+  DeviceListRef devices;        // of a copy, instead of a list in `op`: many copies go to one list
   program::ValueId result = 0;  // that is bound
   Nodes::Counting counting = Nodes::Counting::kByClient;
   ProgramNode origin;

@@ -275,11 +275,12 @@ void Transfers::EndRun(const Session& session, const DeviceListRef& devices, Put
 }
 
 // The devices are checked once, however many arrays go there.
-void Transfers::OnCopy(Session& session, const wire::CopyOp& op, Time now,
+void Transfers::OnCopy(Session& session, const wire::CopyOp& op, Time now, DeviceListRef known,
                        Nodes::Counting counting) {
   const SessionId id = session.info.id;
   wire::FailureRef refused;
-  const DeviceListRef devices = rooms_.fleet.ListOf(SpanOf(op.devices()), refused);
+  const DeviceListRef devices =
+      known ? std::move(known) : rooms_.fleet.ListOf(SpanOf(op.devices()), refused);
   if (!refused) refused = rooms_.fleet.CheckOpen(*devices);
   if (!refused && op.memory_kind().size() > kMemoryKindBytesMax) {
     refused = Refuse("the name of a memory has ", op.memory_kind().size(), " bytes, the limit is ",

@@ -42,7 +42,8 @@ class Transfers {
 
   void OnUpload(Session& session, wire::UploadOp& op, Time now);
   void OnPut(Session& session, wire::Put& op, Time now);
-  void OnCopy(Session& session, const wire::CopyOp& op, Time now,
+  // `known`: where the results are; null: op.devices() say it.
+  void OnCopy(Session& session, const wire::CopyOp& op, Time now, DeviceListRef known = nullptr,
               Nodes::Counting counting = Nodes::Counting::kByClient);
   // To be called before an operation of the session that may not overtake them, and after its last one in a step.
   void SendCopies(Session& session);
