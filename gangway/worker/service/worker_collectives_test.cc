@@ -305,11 +305,14 @@ TEST_F(WorkerOfTwoTest, AMemberThatFailsIsToldAtOnceThoughTheEndOfItsInputIsHeld
     }
     const Clock::time_point released = Clock::now();
     Item(std::move(item));
-    WatchReports([&] { return failing_.contains(gang); });
-    fastest = std::min(fastest, Clock::now() - released);  // a slow host takes longer
+    WatchReports([&] { return failing_.contains(gang) || dones_.contains(gang); });
     EXPECT_TRUE(dones_.contains(first));
-    EXPECT_FALSE(dones_.contains(gang));
-    sim_->ReleaseHung();
+    // A slow host takes longer. If device 1 is so late that it never runs its part, the gang is done: another try.
+    if (!dones_.contains(gang)) fastest = std::min(fastest, Clock::now() - released);
+    WatchReports([&] {  // at each frame: what device 1 runs next may hang instead, whenever that is
+      sim_->ReleaseHung();
+      return dones_.contains(gang) && dones_.contains(last);
+    });
     for (uint64_t ordinal = gang; ordinal <= last; ++ordinal) WaitDone(ordinal);
   }
   EXPECT_LT(fastest, LateEnds::kHoldMax);
