@@ -11,6 +11,7 @@ import re
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from harness import PATIENCE, ROOT, Cluster, wait_for, why
@@ -173,13 +174,14 @@ def test_traces_and_why_name_the_client(
 ) -> None:
     driven.ask("busy")
 
-    def executing() -> list[str]:
-        return [wait["text"] for wait in why(two_islands) if wait["program"] == "busy"]
+    def executing() -> list[dict[str, Any]]:
+        return [wait for wait in why(two_islands) if wait["program"] == "busy"]
 
-    (text, *_) = wait_for("the call is executed", executing, 20)
+    (wait, *_) = wait_for("the call is executed", executing, 20)
     (session,) = two_islands.status()["sessions"]
     assert session["client"] == NAME
-    assert f"of session {session['id']}," in text
+    assert (wait["client"], wait["launched_program"], wait["node"]) == (NAME, "waiting", 1)
+    assert f"that is node 1 of waiting of session {session['id']} ({NAME})," in wait["text"]
     out = tmp_path / "trace.json"
     port = ["--port", str(two_islands.port)]
     traced = two_islands.command("trace", "--out", str(out), *port, timeout_s=20)

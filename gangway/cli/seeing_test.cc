@@ -192,6 +192,7 @@ TEST(WhyTextTest, SaysWhatWaitsHowLongAndForWhom) {
   wait.set_kind(wire::Wait::KIND_CALL);
   wait.set_gang(7);
   wait.set_session(2);
+  wait.set_client("trainer");
   wait.set_program("step");
   wait.set_source("train.py:42");
   wait.set_reason(wire::Wait::REASON_EARLIER_GANG);
@@ -202,12 +203,13 @@ TEST(WhyTextTest, SaysWhatWaitsHowLongAndForWhom) {
   wait.set_for_program("train");
   wait.set_for_source("other.py:7");
   EXPECT_EQ(WaitText(wait),
-            "gang 7, call (step at train.py:42) of session 2, waits behind gang 5 (train at "
-            "other.py:7) of session 1, which comes first on device 3, for 2.5 s");
+            "gang 7, call (step at train.py:42) of session 2 (trainer), waits behind gang 5 (train "
+            "at other.py:7) of session 1, which comes first on device 3, for 2.5 s");
   wire::WhyReply reply;
   EXPECT_EQ(WhyText(reply, {}), "nothing waits\n");
   *reply.add_waits() = wait;
   EXPECT_THAT(WhyJson(reply), HasSubstr(R"("reason":"earlier_gang")"));
+  EXPECT_THAT(WhyJson(reply), HasSubstr(R"("client":"trainer")"));
   EXPECT_THAT(WhyJson(reply), HasSubstr(R"("source":"train.py:42")"));
   EXPECT_THAT(WhyJson(reply), HasSubstr(R"("for_source":"other.py:7")"));
   EXPECT_THAT(WhyText(reply, {}), Not(HasSubstr("nothing")));

@@ -40,6 +40,12 @@ std::string Node(const Wait& wait) {
                       wait.launched_program().empty() ? "a launch" : wait.launched_program());
 }
 
+// "session 2 (train.py)"
+std::string Session(const Wait& wait) {
+  return absl::StrCat("session ", wait.session(),
+                      wait.client().empty() ? "" : absl::StrCat(" (", wait.client(), ")"));
+}
+
 // `name` without its first `prefix` characters, in lower case.
 std::string EnumText(const std::string& name, size_t prefix) {
   std::string text = name.size() > prefix ? name.substr(prefix) : "";
@@ -57,10 +63,10 @@ std::string Subject(const Wait& wait) {
   if (wait.kind() == Wait::KIND_CLIENT)
     return absl::StrCat("the new client ", wait.program(), " (session ", wait.session(), ")");
   if (wait.kind() == Wait::KIND_COMPILE)
-    return absl::StrCat("a compile of session ", wait.session());
+    return absl::StrCat("a compile of ", Session(wait));
   return absl::StrCat("gang ", wait.gang(), ", ", KindText(wait.kind()),
-                      Program(wait.program(), wait.source()), Node(wait), " of session ",
-                      wait.session(), ",");
+                      Program(wait.program(), wait.source()), Node(wait), " of ",
+                      Session(wait), ",");
 }
 
 std::string ForGang(const Wait& wait) {
@@ -204,6 +210,7 @@ Json WaitJson(const Wait& wait) {
     holders.push_back({{"session", holder.session()}, {"bytes", holder.bytes()}});
   return {{"kind", KindText(wait.kind())},
           {"session", wait.session()},
+          {"client", wait.client()},
           {"gang", wait.gang()},
           {"program", wait.program()},
           {"source", wait.source()},

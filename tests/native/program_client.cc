@@ -6,7 +6,7 @@
 //   launch N       launches f(v) N times, waits for each: "[ 3 5 ] [ 2 4 ], 3 frames", or the failure of the last one
 //   failure        of the last launch: "PROGRAM|SOURCE|WORKER|MESSAGE"
 //   loop N         x = a(x), N times, without a wait; then the message of its status
-//   busy           begins a call of 10 s on device 0, and does not wait for it
+//   busy           launches a program "waiting" of one call of 10 s on device 0, and does not wait for it
 #include <gangway/connect.h>
 #include <gangway/gangway.h>
 
@@ -79,7 +79,11 @@ class Figure2 {
   std::string Busy() {
     const Mesh mesh({0}, {});
     const Function busy = Value(cluster_.Compile(kBusy, mesh));
-    busy_ = busy.Call<2>({cluster_.Put<float>({1}, {}, Sharding(mesh))})[1];
+    const Array x = cluster_.Put<float>({1}, {}, Sharding(mesh));
+    const auto call = [&busy](std::span<const Array> in) -> std::vector<Array> {
+      return {busy.Call<2>({in[0]})[1]};
+    };
+    busy_ = Value(gangway::Trace(cluster_, "waiting", call, {x}))(x);
     return "busy";
   }
 

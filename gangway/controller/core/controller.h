@@ -70,7 +70,7 @@ class Controller {
 
   void FillStatus(Time now, wire::StatusReply& reply) const;  // introspection.h
   bool Explain(wire::WhyRequest& request, Time now, wire::WhyReply& reply) const;
-  void NameNodes(wire::WhyReply& reply) const { controller::NameNodes(view(), reply); }
+  void NameWaits(wire::WhyReply& reply) const { controller::NameWaits(view(), reply); }
   void FillTopology(wire::Topology& topology, const Owner& owner = {}) const;  // presence.h
   std::string AbsentWorkers(const Owner& owner = {}) const;
   // Actions::presence_changed says when to look again.

@@ -98,8 +98,10 @@ bool Explain(const ControllerView& view, wire::WhyRequest& request, Time now,
   return true;
 }
 
-void NameNodes(const ControllerView& view, wire::WhyReply& reply) {
+void NameWaits(const ControllerView& view, wire::WhyReply& reply) {
   for (wire::Wait& wait : *reply.mutable_waits()) {
+    const auto session = view.sessions.find(SessionId(wait.session()));
+    if (session != view.sessions.end()) wait.set_client(session->second.info.name);
     const ProgramNode* origin = view.nodes.OriginOf(Ordinal(wait.gang()));
     if (origin == nullptr) continue;
     wait.set_launched_program(origin->program->name);

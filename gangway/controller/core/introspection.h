@@ -38,8 +38,9 @@ void FillStatus(const ControllerView& view, Time now, wire::StatusReply& reply);
 bool Explain(const ControllerView& view, wire::WhyRequest& request, Time now,
              wire::WhyReply& reply);
 
-// Says of each wait, which the schedulers know by its gang, which node of a launched program it is.
-void NameNodes(const ControllerView& view, wire::WhyReply& reply);
+// Completes waits, of which the schedulers know session and gang: says whose client it is, and which node of a launched
+// program.
+void NameWaits(const ControllerView& view, wire::WhyReply& reply);
 
 }  // namespace gangway::controller
 

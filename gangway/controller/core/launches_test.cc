@@ -134,6 +134,25 @@ TEST_F(LaunchesTest, ANodeThatFailsIsNamedAndOthersGoOn_ER1_ER2) {
   EXPECT_EQ(Await({21})->code(), 0);
 }
 
+TEST_F(LaunchesTest, WaitsAreNamedByClientProgramAndNode) {
+  ASSERT_EQ(Register(1, kTwice).code(), 0);
+  Launch(1, {10}, {20});
+  wire::WhyReply reply;
+  wire::Wait& of_node = *reply.add_waits();
+  of_node.set_session(1);
+  of_node.set_gang(3);
+  reply.add_waits()->set_session(2);
+  reply.add_waits();  // a worker's, without a session
+  controller_->NameWaits(reply);
+  EXPECT_EQ(reply.waits(0).client(), "one");
+  EXPECT_EQ(reply.waits(0).launched_program(), "twice");
+  EXPECT_EQ(reply.waits(0).node(), 2u);
+  EXPECT_EQ(reply.waits(0).source(), "train.py:2");
+  EXPECT_EQ(reply.waits(1).client(), "two");
+  EXPECT_FALSE(reply.waits(1).has_node());
+  EXPECT_EQ(reply.waits(2).client(), "");
+}
+
 TEST_F(LaunchesTest, ASpoiledArgumentSpoilsWhatReadsIt_ER2) {
   ASSERT_EQ(Register(1,
                      "%0 = argument\n%1 = argument\n%2 = call 5(%0)\n%3 = call 5(%1)\n"

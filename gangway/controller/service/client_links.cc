@@ -213,6 +213,7 @@ void ClientLinks::Explain(wire::WhyReply& reply) const {
     wait.set_kind(wire::Wait::KIND_CLIENT);
     wait.set_session(session.number());
     wait.set_program(client.name);
+    wait.set_client(client.name);
     wait.set_reason(wire::Wait::REASON_WORKERS_ABSENT);
     wait.add_workers(core_.AbsentWorkers(client.owner));
     if (const std::string claimed = core_.ClaimedByOthers(client.owner); !claimed.empty())

@@ -194,7 +194,7 @@ WhyQueries::Events ControllerService::EventsOfWhyQueries() {
               },
           .ask = [this](uint32_t island,
                         const wire::Frame& question) { schedulers_.Ask(island, question); },
-          .complete = [this](wire::WhyReply& reply) { core_.NameNodes(reply); }};
+          .complete = [this](wire::WhyReply& reply) { core_.NameWaits(reply); }};
 }
 
 // --- Links ---
