@@ -62,11 +62,10 @@ std::string Subject(const Wait& wait) {
   if (wait.kind() == Wait::KIND_WORKER) return Names(wait.workers());
   if (wait.kind() == Wait::KIND_CLIENT)
     return absl::StrCat("the new client ", wait.program(), " (session ", wait.session(), ")");
-  if (wait.kind() == Wait::KIND_COMPILE)
-    return absl::StrCat("a compile of ", Session(wait));
+  if (wait.kind() == Wait::KIND_COMPILE) return absl::StrCat("a compile of ", Session(wait));
   return absl::StrCat("gang ", wait.gang(), ", ", KindText(wait.kind()),
-                      Program(wait.program(), wait.source()), Node(wait), " of ",
-                      Session(wait), ",");
+                      Program(wait.program(), wait.source()), Node(wait), " of ", Session(wait),
+                      ",");
 }
 
 std::string ForGang(const Wait& wait) {
