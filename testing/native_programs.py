@@ -11,7 +11,7 @@ import os
 import pathlib
 import subprocess
 
-from harness import ROOT
+from harness import PATIENCE, ROOT, Cluster
 
 BUILD = ROOT / "build" / "dev"
 OTHER_BUILD = os.environ.get("GANGWAY_NATIVE_E2E", "")
@@ -34,3 +34,33 @@ def native(target: str, folder: str = "tests/native") -> pathlib.Path:
         return pathlib.Path(OTHER_BUILD).parent.parent / folder / target
     check_built(target)
     return BUILD / folder / target
+
+
+class Driven:
+    """A program of tests/native that does what each line of its input says, and answers by one line."""
+
+    def __init__(self, program: str, cluster: Cluster, *arguments: str) -> None:
+        self._process = subprocess.Popen(
+            [str(native(program)), cluster.control, cluster.token, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def ask(self, line: str) -> str:
+        to, answers = self._process.stdin, self._process.stdout
+        assert to and answers
+        to.write(line + "\n")
+        to.flush()
+        answer = answers.readline()
+        assert answer, f"the client ended at '{line}'"
+        return answer.strip()
+
+    @property
+    def is_running(self) -> bool:
+        return self._process.poll() is None
+
+    def end(self) -> None:
+        """Kills it."""
+        self._process.kill()
+        self._process.communicate(timeout=10 * PATIENCE)

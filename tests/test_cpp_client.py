@@ -15,35 +15,10 @@ from typing import Any
 
 import pytest
 from harness import PATIENCE, ROOT, Cluster, wait_for, why
-from native_programs import native
+from native_programs import Driven, native
 
 HEADERS = ROOT / "gangway" / "client" / "include"
 NAME = "program client"
-
-
-class Driven:
-    """tests/native/program_client.cc: it does what a line says, and answers by one."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self._process = subprocess.Popen(
-            [str(native("program_client")), cluster.control, cluster.token],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    def ask(self, line: str) -> str:
-        to, answers = self._process.stdin, self._process.stdout
-        assert to and answers
-        to.write(line + "\n")
-        to.flush()
-        answer = answers.readline()
-        assert answer, f"the client ended at '{line}'"
-        return answer.strip()
-
-    def end(self) -> None:
-        self._process.kill()
-        self._process.communicate(timeout=10 * PATIENCE)
 
 
 @pytest.fixture
@@ -56,7 +31,7 @@ def two_islands(new_cluster: Callable[..., Cluster]) -> Cluster:
 
 @pytest.fixture
 def driven(two_islands: Cluster) -> Iterator[Driven]:
-    client = Driven(two_islands)
+    client = Driven("program_client", two_islands)
     assert client.ask("put") == "put"  # it has its session, and all functions
     yield client
     client.end()
@@ -135,11 +110,28 @@ def test_values_of_the_api_and_nothing_is_left_of_them(two_islands: Cluster) -> 
 def test_a_launch_is_one_frame_before_and_after_a_worker_died(
     two_islands: Cluster, driven: Driven
 ) -> None:
-    def launch() -> None:
-        found = re.fullmatch(r"\[ 3 5 \] \[ 2 4 \] (\d+) frames", driven.ask("launch 10"))
-        assert found and int(found[1]) <= 20, found  # a launch, and the question that waits for it
+    def frames() -> tuple[int, int]:
+        """From all clients, as the head counts them; of this client, as it does."""
+        from_clients = two_islands.status()["counters"]["frames_from_clients"]
+        return from_clients, int(driven.ask("frames"))
 
-    launch()
+    def wait_for_arrays(count: int) -> None:
+        def is_done() -> bool:
+            (session,) = two_islands.status()["sessions"]
+            return session["arrays"] == count and session["pending_nodes"] == 0
+
+        wait_for("all launches have ended", is_done, 10)
+
+    def launch(arrays: int) -> None:
+        assert driven.ask("launch 2").startswith("[ 3 5 ] [ 2 4 ]")
+        wait_for_arrays(arrays)
+        for kept in range(arrays + 2, arrays + 8, 2):
+            from_clients, of_client = frames()
+            driven.ask("submit")
+            wait_for_arrays(kept)
+            assert frames() == (from_clients + 1, of_client + 1)
+
+    launch(arrays=1)  # v
     (victim,) = [w for w in two_islands.workers() if w["name"] == "island0/worker1"]
     os.kill(victim["pid"], signal.SIGKILL)
 
@@ -148,8 +140,7 @@ def test_a_launch_is_one_frame_before_and_after_a_worker_died(
         return now["state"] == "up" and now["pid"] != victim["pid"]
 
     wait_for("the worker is back", is_back, 20)
-    driven.ask("launch 1")
-    launch()
+    launch(arrays=7)  # and the results of three launches
 
 
 def test_arrays_of_a_dead_worker_fail_a_program_by_name_ER_1(

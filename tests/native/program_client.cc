@@ -4,6 +4,8 @@
 //   program_client ADDRESS TOKEN
 //   put            puts v = [1, 2] onto the first slice
 //   launch N       launches f(v) N times, waits for each: "[ 3 5 ] [ 2 4 ], 3 frames", or the failure of the last one
+//   submit         launches f(v), and neither waits for its end nor drops its results: "submitted"
+//   frames         how many frames this process has sent
 //   failure        of the last launch: "PROGRAM|SOURCE|WORKER|MESSAGE"
 //   loop N         x = a(x), N times, without a wait; then the message of its status
 //   busy           launches a program "waiting" of one call of 10 s on device 0, and does not wait for it
@@ -71,6 +73,11 @@ class Figure2 {
     return text.str();
   }
 
+  std::string Submit() {
+    submitted_.push_back(program_({v_}));
+    return "submitted";
+  }
+
   std::string Failure() const {
     const gangway::FailureRecord record = last_.record();
     return record.program + "|" + record.source + "|" + record.worker + "|" + last_.message();
@@ -117,12 +124,15 @@ class Figure2 {
   Array v_;
   gangway::Program program_;
   Status last_;
+  std::vector<std::vector<Array>> submitted_;  // their results
   Array busy_;
 };
 
 std::string Answer(Figure2& figure, const std::string& command, int count) {
   if (command == "put") return figure.Put(), "put";
   if (command == "launch") return figure.Launch(count);
+  if (command == "submit") return figure.Submit();
+  if (command == "frames") return std::to_string(gangway::TrafficOfProcess().frames_sent);
   if (command == "failure") return figure.Failure();
   if (command == "busy") return figure.Busy();
   if (command == "loop") return figure.Loop(count);
