@@ -310,7 +310,10 @@ TEST_F(ApiTest, ALaunchTakesWhatItWasTracedWith_ER1) {
   const Program p = *TryTrace(
       [&](std::span<const Array> in) -> std::vector<Array> { return {f(Donate(in[0]))}; }, {x});
   EXPECT_THAT(Mistake(p(x)).advice(), HasSubstr("Donate(x)"));
-  EXPECT_THAT(Mistake(p(Donate(Put(others_)))).message(), HasSubstr("it was traced with"));
+  const Array longer = cluster_.Put<float>({1, 2, 3, 4, 5, 6}, {6}, halves_);
+  const Array whole = cluster_.Put<int32_t>({1, 2, 3, 4}, {4}, halves_);
+  for (const Array& other : {Put(others_), longer, whole})
+    EXPECT_THAT(Mistake(p(Donate(other))).message(), HasSubstr("it was traced with"));
   EXPECT_THAT(Mistake(p()).message(), HasSubstr("takes 1 arguments"));
   EXPECT_THAT(Ops(wire::Op::kLaunch, 0), IsEmpty());
 }
