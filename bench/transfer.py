@@ -14,7 +14,6 @@ import json
 import multiprocessing
 import os
 import pathlib
-import signal
 import subprocess
 import sys
 import tempfile
@@ -26,6 +25,7 @@ from multiprocessing.shared_memory import SharedMemory
 import benchlib
 import harness
 import numpy as np
+import peer_venvs
 import transfer_cases as cases
 from transfer_cases import MANY, MIB, PYTREE, SIZES
 
@@ -125,32 +125,18 @@ def memcpy_there() -> Found:
     return {}
 
 
-def end_all_of(folder: str) -> None:
-    """Ends all processes whose command line names `folder`, by process id."""
-    for path in pathlib.Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            if folder.encode() in (path / "cmdline").read_bytes() and int(path.name) != os.getpid():
-                os.kill(int(path.name), signal.SIGKILL)
-
-
 def ray() -> Found:
     """Ray's results. Empty, with a message, if Ray cannot be installed."""
-    made = subprocess.run(
-        [str(benchlib.ROOT / "tools" / "venv.sh"), "ray"],
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    if made.returncode:
-        print(f"transfer: no Ray to compare with: {made.stderr[-500:]}", file=sys.stderr)
+    python = peer_venvs.python_of("ray")
+    if not python:
         return {}
     with tempfile.TemporaryDirectory(prefix="gw-ray-") as folder:
         environment = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "PYTHONPATH": str(HERE)}
         try:
-            command = [made.stdout.strip(), str(HERE / "transfer_ray_client.py"), folder]
+            command = [python, str(HERE / "transfer_ray_client.py"), folder]
             return run(command, environment)
         finally:
-            end_all_of(folder)
+            peer_venvs.end_all_of(folder)
 
 
 def gloo() -> Found:
