@@ -1,6 +1,7 @@
 // Bare FFI handlers under PJRT, without a control plane: what the scalar program of bench/spmd.py can reach on this
 // plugin. Each process drives its devices itself, a thread each; a handler is a barrier in memory that all processes
-// share, where the last one to arrive adds up, in the order of the positions.
+// share, where the last one to arrive adds up, in the order of the positions. Likewise chains of a program that only
+// adds a constant 1 (chain_cases.h), without a handler.
 //
 //   spmd_bare FILE NUMBER PROCESSES DEVICES
 //
@@ -23,12 +24,14 @@
 #include <cstdlib>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "bench/chain_cases.h"
 #include "bench/commands.h"
 #include "bench/spmd_scalar.h"
 #include "xla/ffi/api/ffi.h"
@@ -116,6 +119,17 @@ T Get(const std::string& what, absl::StatusOr<T> value) {
   return *std::move(value);
 }
 
+// Of two arguments, as the scalar program.
+constexpr char kAddOne[] = R"(module @add_one {
+  func.func public @main(%x: tensor<f32>, %b: tensor<f32>) -> tensor<f32> {
+    %one = stablehlo.constant dense<1.0> : tensor<f32>
+    %y = stablehlo.add %x, %one : tensor<f32>
+    return %y : tensor<f32>
+  }
+})";
+
+enum class Step { kScalar, kScalarFused, kAddOne };
+
 // A thread for each device, because the plugin runs a small program in the thread that executes it.
 class Driver {
  public:
@@ -127,8 +141,8 @@ class Driver {
         {"bare_all_reduce", reinterpret_cast<void*>(AllReduceHandler)}};
     if (absl::Status status = backend_->RegisterFfiHandlers(handlers); !status.ok())
       Fail("register", status);
-    one_ = Compile(false);
-    fused_ = Compile(true);
+    for (const Step step : {Step::kScalar, Step::kScalarFused, Step::kAddOne})
+      executables_[static_cast<size_t>(step)] = Compile(Text(step));
     for (int i = 0; i < devices; ++i) {
       biases_.push_back(Put(i, Bias(Self().first + i, Self().positions)));
       threads_.emplace_back([this, i] {
@@ -142,8 +156,8 @@ class Driver {
     }
   }
 
-  double Run(bool fused, int calls, int awaited_every) {
-    fused_now_ = fused;
+  double Run(Step step, int calls, int awaited_every) {
+    step_ = step;
     calls_ = calls;
     awaited_every_ = awaited_every;
     const auto began = std::chrono::steady_clock::now();
@@ -156,11 +170,15 @@ class Driver {
  private:
   using BufferPtr = std::unique_ptr<device::Buffer>;
 
-  std::unique_ptr<device::Executable> Compile(bool fused) {
+  static std::string Text(Step step) {
+    if (step == Step::kAddOne) return kAddOne;
     const std::string sum =
         "%sum = stablehlo.custom_call @bare_all_reduce(%x) {api_version = 4 : i32, "
         "has_side_effect = true} : (tensor<f32>) -> tensor<f32>";
-    const std::string program = ScalarProgram(sum, Self().positions, fused);
+    return ScalarProgram(sum, Self().positions, step == Step::kScalarFused);
+  }
+
+  std::unique_ptr<device::Executable> Compile(const std::string& program) {
     xla::CompileOptionsProto options;
     options.set_compile_portable_executable(true);
     options.mutable_executable_build_options()->set_device_ordinal(-1);
@@ -189,19 +207,18 @@ class Driver {
   }
 
   void RunOn(int device) {
-    const device::Executable& executable = fused_now_ ? *fused_ : *one_;
+    device::Executable& executable = *executables_[static_cast<size_t>(step_)];
     BufferPtr x = Put(device, 0);
     float value = 0;
     for (int i = 1; i <= calls_; ++i) {
       const std::array<device::Buffer*, 2> arguments = {x.get(), biases_[device].get()};
-      auto results = Get(
-          "execute",
-          const_cast<device::Executable&>(executable).ExecuteOn(device, arguments, {}, nullptr));
+      auto results = Get("execute", executable.ExecuteOn(device, arguments, {}, nullptr));
       x = std::move(results[0]);
-      if (i % awaited_every_ == 0) Await(*x, &value);
+      if (i % awaited_every_ == 0 || i == calls_) Await(*x, &value);
     }
-    const float made = static_cast<float>(calls_ * (fused_now_ ? kChain : 1));
-    const float counted = value - Bias(Self().first + device, Self().positions) + 1;
+    const float made = static_cast<float>(calls_ * (step_ == Step::kScalarFused ? kChain : 1));
+    const float bias = Bias(Self().first + device, Self().positions);
+    const float counted = value - (step_ == Step::kAddOne ? 0 : bias - 1);
     if (std::abs(made - counted) <= 0.5F) return;
     std::cerr << made << " computations counted to " << counted << "\n";
     std::_Exit(1);
@@ -210,11 +227,11 @@ class Driver {
   const int devices_;
   std::barrier<> start_, end_;
   std::unique_ptr<device::Backend> backend_;
-  std::unique_ptr<device::Executable> one_, fused_;
+  std::array<std::unique_ptr<device::Executable>, 3> executables_;  // by step
   std::vector<BufferPtr> biases_;
   std::vector<std::thread> threads_;
   // Of the run that the threads make; the barriers order it.
-  bool fused_now_ = false;
+  Step step_ = Step::kScalar;
   int calls_ = 0, awaited_every_ = 1;
 };
 
@@ -232,6 +249,7 @@ Meeting* MapMeeting(const char* path) {
 
 int main(int argc, char** argv) {
   using gangway::bench::Self;
+  using gangway::bench::Step;
   if (argc != 5) {
     std::cerr << "usage: spmd_bare FILE NUMBER PROCESSES DEVICES\n";
     return 2;
@@ -242,10 +260,14 @@ int main(int argc, char** argv) {
   Self().positions = std::atoi(argv[3]) * devices;
   gangway::bench::Driver driver(devices);
   const auto run = [&driver](bool fused, int calls, int awaited_every) {
-    return driver.Run(fused, calls, awaited_every);
+    return driver.Run(fused ? Step::kScalarFused : Step::kScalar, calls, awaited_every);
   };
-  const int status = gangway::bench::ServeCommands([&run](const std::string& name, int count) {
-    return gangway::bench::RunScalar(name, count, run);
+  const int status = gangway::bench::ServeCommands([&](const std::string& name, int count) {
+    const auto chain = gangway::bench::ParseChainCase(name);
+    if (!chain) return gangway::bench::RunScalar(name, count, run);
+    const double seconds =
+        driver.Run(Step::kAddOne, count, chain->is_awaited ? chain->nodes : count);
+    return std::optional(gangway::bench::Ran{seconds});
   });
   std::_Exit(status);  // its threads wait for ever
 }

@@ -7,34 +7,34 @@
 #include <optional>
 #include <string>
 
+#include "chain_cases.h"
 #include "commands.h"
 
 namespace gangway::bench {
 
-inline constexpr int kChain = 128;  // computations of a chain, and of one fused program
-
-// `sum` defines %sum from %x, both tensor<f32>.
-inline std::string ScalarProgram(const std::string& sum, int devices, bool fused) {
+// `sum` defines %sum from %x, both of `type`, which has one element. A fused program has kChain computations.
+inline std::string ScalarProgram(const std::string& sum, int devices, bool fused,
+                                 const std::string& type = "tensor<f32>") {
   const std::string share = std::to_string(1.0 / devices);
-  const std::string node =
-      sum + "\n%share = stablehlo.constant dense<" + share +
-      "> : tensor<f32>\n%mean = stablehlo.multiply %sum, %share : tensor<f32>\n"
-      "%y = stablehlo.add %mean, %b : tensor<f32>\n";
-  const auto open = [](const std::string& argument) {
-    return "module @scalar {\nfunc.func public @main(" + argument +
-           ": tensor<f32>, %b: tensor<f32>) -> tensor<f32> {\n";
+  const std::string node = sum + "\n%share = stablehlo.constant dense<" + share + "> : " + type +
+                           "\n%mean = stablehlo.multiply %sum, %share : " + type +
+                           "\n%y = stablehlo.add %mean, %b : " + type + "\n";
+  const auto open = [&type](const std::string& argument) {
+    return "module @scalar {\nfunc.func public @main(" + argument + ": " + type + ", %b: " + type +
+           ") -> " + type + " {\n";
   };
-  if (!fused) return open("%x") + node + "return %y : tensor<f32>\n}\n}\n";
+  if (!fused) return open("%x") + node + "return %y : " + type + "\n}\n}\n";
   return open("%start") + "%zero = stablehlo.constant dense<0> : tensor<i32>\n" +
          "%one = stablehlo.constant dense<1> : tensor<i32>\n" +
          "%count = stablehlo.constant dense<" + std::to_string(kChain) + "> : tensor<i32>\n" +
-         "%end:2 = stablehlo.while(%i = %zero, %x = %start) : tensor<i32>, tensor<f32>\ncond {\n"
+         "%end:2 = stablehlo.while(%i = %zero, %x = %start) : tensor<i32>, " + type +
+         "\ncond {\n"
          "%more = stablehlo.compare LT, %i, %count : (tensor<i32>, tensor<i32>) -> tensor<i1>\n"
          "stablehlo.return %more : tensor<i1>\n} do {\n" +
          node +
          "%next = stablehlo.add %i, %one : tensor<i32>\n"
-         "stablehlo.return %next, %y : tensor<i32>, tensor<f32>\n}\n"
-         "return %end#1 : tensor<f32>\n}\n}\n";
+         "stablehlo.return %next, %y : tensor<i32>, " +
+         type + "\n}\nreturn %end#1 : " + type + "\n}\n}\n";
 }
 
 // Of the biases, whose mean is 1: so the mean of x counts the computations.
