@@ -5,7 +5,8 @@ Operations: calls, awaited or not; small transfers; 200 arrays up, down and to a
 on 1 device, on 8 devices of one worker, and on 4 workers with 2 devices each, with Gangway's collectives. Beside them,
 in turns of the same run: JAX in-process ("stock XLA"), bare FFI handlers without a control plane (spmd_bare.cc), and a
 ping-pong of two processes over a unix socket, which says what the machine needs to wake two threads, with and without
-the host's latency request. Then clusters of 256 and 512 workers with simulated devices (launch_simulated.py).
+the host's latency request. Then programs from C++, beside Ray and Monarch as well (launch_programs.py), and clusters of
+256 and 512 workers with simulated devices (launch_simulated.py).
 
 `--only TEXT` restricts the run to the cases whose name contains TEXT, `--layout` to one layout; neither is recorded.
 How the groups of processes take turns: bench/spmd.py, whose parts this benchmark uses.
@@ -20,13 +21,12 @@ import pathlib
 import statistics
 import sys
 import time
-from collections.abc import Callable
-from typing import Any
 
 import benchlib
 import harness
 import launch_client
 import launch_counts as counts
+import launch_programs
 import launch_simulated
 import spmd
 import spmd_cases
@@ -37,8 +37,6 @@ from spmd_peers import EndedError, Group, Layout
 CLIENT = pathlib.Path(__file__).with_name("launch_client.py")
 ONE, INSIDE, MAIN = Layout(1, 1), Layout(1, 8), Layout(4, 2)
 ROUNDS = 5
-COUNTED_S, PERF_COUNTED_S = 0.4, 0.2  # how long a counted run takes, about
-COUNTED_MAX = 40_000  # operations of it
 SCALARS = {
     "scalar one": "scalar all-reduce + add, one call each",
     "scalar awaited": "scalar all-reduce + add, each awaited",
@@ -67,12 +65,12 @@ PING_PONG, HELD_PING_PONG = "ping-pong", "ping-pong, latency request held"
 SHOWN = (
     ("1x1: call: Gangway, pjrt door", "stock XLA"),
     ("1x1: call, awaited: Gangway, pjrt door", HELD_PING_PONG),
-    (f"1x1: call, awaited: {NO_REQUEST}", PING_PONG),
-    ("1x1: call, awaited: Gangway, pjrt door: slept wakes", ""),
     ("4x2: 200 arrays of 4 KiB to another worker: Gangway, pjrt door", "stock XLA"),
     ("4x2: scalar all-reduce + add, one call each: Gangway, pjrt door", "stock XLA"),
     ("4x2: scalar all-reduce + add, each awaited: Gangway, pjrt door", "stock XLA"),
     ("4x2: scalar all-reduce + add, one call each: Gangway, C++", "bare handlers"),
+    (launch_programs.what(2, "sim", "program 128"), "Gangway's single calls"),
+    (launch_programs.SCALARS, "stock XLA"),
 )
 
 
@@ -130,31 +128,6 @@ def time_rows(layout: str, case: str, found: dict[str, list[float]]) -> list[ben
     ]
 
 
-def count_rows(what: str, counted: counts.Counts) -> list[benchlib.Row]:
-    """A row for each thing that is counted: the sum, and in its name each role's part."""
-    each = [
-        ("CPU", "us", counted.cpu_us),
-        ("slept wakes", "wakes", counted.wakes),
-        ("system calls", "calls", counted.system_calls),
-        ("socket writes", "writes", counted.writes),
-        ("bytes written to sockets", "bytes", counted.bytes),
-    ]
-    for role in ("script", "head"):
-        each.append(
-            (f"frames of the {role}'s links", "frames", counts.of_role(counted.frames, role))
-        )
-        each.append(
-            (f"bytes of these frames, {role}", "bytes", counts.of_role(counted.frame_bytes, role))
-        )
-    rows = []
-    for name, unit, parts in each:
-        if parts:
-            shares = ", ".join(f"{part} {value:.4g}" for part, value in parts.items())
-            total = sum(parts.values())
-            rows.append(benchlib.Row(what=f"{what}: {name}: {shares}", unit=unit, values=[total]))
-    return rows
-
-
 def array_row(what: str, counted: counts.Counts) -> benchlib.Row:
     cpu_us = (counted.cpu_us["head"] + counted.cpu_us["workers"]) / launch_client.ARRAYS
     return benchlib.Row(
@@ -169,48 +142,14 @@ def array_row(what: str, counted: counts.Counts) -> benchlib.Row:
 # --- Measuring ---
 
 
-def traffic_of(cluster: harness.Cluster, answer: Any) -> tuple[counts.ByRole, counts.ByRole]:
-    """`answer`: of the script's last run."""
-    return counts.traffic(answer["traffic"], cluster.status()["counters"])
-
-
-def pids_of(group: Group, cluster: harness.Cluster) -> dict[str, int]:
-    status = cluster.status()
-    workers = [worker["pid"] for island in status["islands"] for worker in island["workers"]]
-    pids = {f"worker {number}": pid for number, pid in enumerate(workers)}
-    return {"script": group.processes[0].pid, "head": cluster.head_pid, **pids}
-
-
 def counted_rows(
     layout: str, case: str, group: Group, cluster: harness.Cluster, seconds: float, has_perf: bool
 ) -> list[benchlib.Row]:
     """`seconds`: of an operation, as it was measured before."""
-    units = spmd_cases.units(case)
-    pids = pids_of(group, cluster)
-    last = group.run(case, 1)  # it is made; what follows only runs it
-
-    def prepared(about_s: float) -> tuple[int, Callable[[], object]]:
-        """The operations, and what makes them."""
-        nonlocal last
-        count = max(1, min(COUNTED_MAX, round(about_s / seconds)) // units)
-        if case == "arrays down":
-            last = group.run(f"{case}, prepared", count)
-        return count * units, lambda: group.run(case, count)
-
-    operations, run = prepared(COUNTED_S)
-    # Each status has frames of its own, which the first two tell.
-    idle, before = traffic_of(cluster, last), traffic_of(cluster, last)
-    answers: list[Any] = []
-    counted = counts.without_perf(pids, operations, lambda: answers.append(run()))
-    after = traffic_of(cluster, answers[-1])
-    counted.frames, counted.frame_bytes = (
-        counts.per_operation(second, third, counts.difference(first, second), operations)
-        for first, second, third in zip(idle, before, after, strict=True)
-    )
-    if has_perf:
-        counts.with_perf(counted, pids, *prepared(PERF_COUNTED_S))
+    turn = counts.Turn(group, cluster, case, spmd_cases.units(case), seconds)
+    counted = counts.measured(turn, has_perf)
     what = f"{layout}: {CASES[layout][case]}: {group.name}"
-    rows = count_rows(what, counted)
+    rows = counts.rows(what, counted)
     return rows + ([array_row(what, counted)] if case == "arrays across" else [])
 
 
@@ -279,7 +218,7 @@ def measure_layout(
 def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", default="", help="cases whose name contains this")
-    layouts = [*LAYOUTS, launch_simulated.NAME]
+    layouts = [*LAYOUTS, launch_programs.NAME, launch_simulated.NAME]
     parser.add_argument("--layout", choices=layouts, default="", help="only this one")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     options = parser.parse_args()
@@ -290,10 +229,14 @@ def parse_options() -> argparse.Namespace:
         for name, of_layout in CASES.items()
         if options.layout in ("", name)
     }
+    has_programs = options.layout in ("", launch_programs.NAME)
+    options.programs = launch_programs.chosen(options.only) if has_programs else None
     options.has_simulated = not options.only and options.layout in ("", launch_simulated.NAME)
-    if not options.has_simulated and not any(options.cases.values()):
+    if not (options.has_simulated or options.programs or any(options.cases.values())):
         every = "; ".join(f"{name}: {what}" for name in CASES for what in CASES[name].values())
-        parser.error(f"no case's name contains {options.only!r}; the cases are {every}")
+        parser.error(
+            f"no case's name contains {options.only!r}; the cases are {every}; and those of launch_programs.py"
+        )
     options.is_whole = not options.only and not options.layout and options.rounds == ROUNDS
     return options
 
@@ -311,6 +254,8 @@ def main() -> None:
         for name, cases in options.cases.items():
             if cases:
                 measure_layout(name, cases, options, rows)
+        if options.programs:
+            launch_programs.measure(rows, options.programs, options.rounds)
         if options.has_simulated:
             launch_simulated.measure(rows)
     except EndedError as error:

@@ -4,8 +4,9 @@
     launch_client.py plugin DEVICES   # the same XLA CPU plugin in this process
     launch_client.py ping-pong [held] # two processes on two cores; held: with the latency request
 
-Commands and answers are those of spmd_client.py, and so are the cases "scalar ...". The others are on one device, but
-for "arrays across": from the first device to the third.
+Commands and answers are those of spmd_client.py, and so are the cases "scalar ...". Those of chain_cases.py are on all
+devices, and their COUNT is of nodes. The others are on one device, but for "arrays across": from the first device to
+the third.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import chain_cases
 import spmd_client
 
 LATENCY_FILE = "/dev/cpu_dma_latency"
@@ -64,6 +66,8 @@ class Programs:
             import spmd_programs
 
             return spmd_programs.make(case)
+        if case.startswith(("single", "program")):
+            return self.chain(chain_cases.parse(case))
         run = {
             "call": self.call,
             "call awaited": self.call_awaited,
@@ -89,6 +93,27 @@ class Programs:
             value.block_until_ready()
             return time.perf_counter() - began
 
+        return run
+
+    def chain(self, wanted: chain_cases.ChainCase) -> Case:
+        mesh = self.jax.make_mesh((len(self.devices),), ("x",))
+        split = self.jax.NamedSharding(mesh, self.jax.P("x"))
+        start = self.jax.device_put(self.np.zeros(len(self.devices), self.np.float32), split)
+
+        def run(count: int) -> float:
+            value = start
+            began = time.perf_counter()
+            for nodes in chain_cases.blocks(count, wanted.nodes):
+                for _ in range(nodes):
+                    value = self.step(value)
+                if wanted.is_awaited:
+                    value.block_until_ready()
+            value.block_until_ready()
+            took = time.perf_counter() - began
+            chain_cases.check(count, self.np.asarray(value).tolist())
+            return took
+
+        run(wanted.nodes)
         return run
 
     def each(self, once: Callable[[], object]) -> Case:

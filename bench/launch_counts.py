@@ -18,10 +18,16 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
+import benchlib
+import harness
 import spmd_profile
+from spmd_peers import Group
 
 ROLES = ("script", "head", "workers")
+COUNTED_S, PERF_COUNTED_S = 0.4, 0.2  # how long a counted run takes, about
+COUNTED_MAX = 40_000  # operations of it
 PERF_S = 30.0  # the limit of each of perf's answers
 SYSTEM_CALLS = "raw_syscalls:sys_enter"
 SOCKET_WRITES = (
@@ -50,21 +56,29 @@ def role_of(process: str) -> str:
     return "workers" if process.startswith("worker") else process
 
 
-def by_role(counted: Mapping[tuple[str, str], int], units: int) -> ByRole:
+def by_role(
+    counted: Mapping[tuple[str, str], int], units: int, role: Callable[[str], str] = role_of
+) -> ByRole:
     """Of one unit; `counted` is by process and thread."""
-    sums = dict.fromkeys(ROLES, 0.0)
+    sums = {} if role is not role_of else dict.fromkeys(ROLES, 0.0)
     for (process, _), count in counted.items():
-        sums[role_of(process)] += count / units
+        sums[role(process)] = sums.get(role(process), 0.0) + count / units
     return sums
 
 
-def without_perf(pids: dict[str, int], operations: int, run: Callable[[], object]) -> Counts:
+def without_perf(
+    pids: dict[str, int],
+    operations: int,
+    run: Callable[[], object],
+    role: Callable[[str], str] = role_of,
+) -> Counts:
     """CPU and wakes of `run`, which makes this number of operations."""
     cpu, switches = spmd_profile.counted(pids)
     run()
     cpu_after, switches_after = spmd_profile.counted(pids)
     return Counts(
-        by_role(cpu_after - cpu, operations), by_role(switches_after - switches, operations)
+        by_role(cpu_after - cpu, operations, role),
+        by_role(switches_after - switches, operations, role),
     )
 
 
@@ -216,3 +230,80 @@ def with_perf(
         {role: total / operations for role, total in each.items()}
         for each in (system_calls, writes, written)
     )
+
+
+# --- Of a case ---
+
+
+@dataclasses.dataclass
+class Turn:
+    """Of a group whose first process is the script, on a cluster."""
+
+    group: Group
+    cluster: harness.Cluster
+    case: str
+    units: int  # operations of one call of the case
+    seconds: float  # of an operation, as it was measured before
+
+
+def traffic_of(cluster: harness.Cluster, answer: Any) -> tuple[ByRole, ByRole]:
+    """`answer`: of the script's last run."""
+    return traffic(answer["traffic"], cluster.status()["counters"])
+
+
+def pids_of(turn: Turn) -> dict[str, int]:
+    status = turn.cluster.status()
+    workers = [worker["pid"] for island in status["islands"] for worker in island["workers"]]
+    pids = {f"worker {number}": pid for number, pid in enumerate(workers)}
+    return {"script": turn.group.processes[0].pid, "head": turn.cluster.head_pid, **pids}
+
+
+def measured(turn: Turn, has_perf: bool, role: Callable[[str], str] = role_of) -> Counts:
+    """`role`: of CPU and wakes."""
+    group, case, units = turn.group, turn.case, turn.units
+    pids = pids_of(turn)
+    last = group.run(case, 1)  # it is made; what follows only runs it
+
+    def prepared(about_s: float) -> tuple[int, Callable[[], object]]:
+        """The operations, and what makes them."""
+        nonlocal last
+        count = max(1, min(COUNTED_MAX, round(about_s / turn.seconds)) // units)
+        if case == "arrays down":
+            last = group.run(f"{case}, prepared", count)
+        return count * units, lambda: group.run(case, count)
+
+    operations, run = prepared(COUNTED_S)
+    # Each status has frames of its own, which the first two tell.
+    idle, before = traffic_of(turn.cluster, last), traffic_of(turn.cluster, last)
+    answers: list[Any] = []
+    counted = without_perf(pids, operations, lambda: answers.append(run()), role)
+    after = traffic_of(turn.cluster, answers[-1])
+    counted.frames, counted.frame_bytes = (
+        per_operation(second, third, difference(first, second), operations)
+        for first, second, third in zip(idle, before, after, strict=True)
+    )
+    if has_perf:
+        with_perf(counted, pids, *prepared(PERF_COUNTED_S))
+    return counted
+
+
+def rows(what: str, counted: Counts, devices: str = "cpu") -> list[benchlib.Row]:
+    """A row for each thing that is counted: the sum, and in its name each role's part."""
+    each = [
+        ("CPU", "us", counted.cpu_us),
+        ("slept wakes", "wakes", counted.wakes),
+        ("system calls", "calls", counted.system_calls),
+        ("socket writes", "writes", counted.writes),
+        ("bytes written to sockets", "bytes", counted.bytes),
+    ]
+    for role in ("script", "head"):
+        each.append((f"frames of the {role}'s links", "frames", of_role(counted.frames, role)))
+        each.append((f"bytes of these frames, {role}", "bytes", of_role(counted.frame_bytes, role)))
+    found = []
+    for name, unit, parts in each:
+        if parts:
+            shares = ", ".join(f"{part} {value:.4g}" for part, value in parts.items())
+            total = sum(parts.values())
+            text = f"{what}: {name}: {shares}"
+            found.append(benchlib.Row(text, unit, [total], devices))
+    return found

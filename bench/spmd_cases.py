@@ -2,7 +2,7 @@
 
 A case is a line of words: "scalar one", "scalar awaited" (bench/launch.py's), "scalar chain", "scalar fused",
 "OPERATION BYTES", "OPERATION BYTES uploaded", "step SHARDING", "step SHARDING awaited", "example", "compile SHARDING",
-"load SHARDING".
+"load SHARDING", "chain" (of nodes: bench/launch_programs.py's).
 
 The bytes of a collective are those of the larger one of a device's operand and its result: of an all-gather, the
 result; of a reduce-scatter, the operand. Its algorithm bandwidth is these bytes over the time.
@@ -43,6 +43,8 @@ def units(case: str) -> int:
     words = case.split()
     if words[0] == "scalar":
         return 1 if words[1] in ("one", "awaited") else CHAIN
+    if words[0] == "chain":
+        return CHAIN
     return REPEATED[int(words[1])] if words[0] in (*OPERATIONS, "copy") else 1
 
 

@@ -13,11 +13,15 @@ import pytest
 sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "bench"))
 
 import benchlib  # noqa: E402
+import chain_cases  # noqa: E402
 import launch  # noqa: E402
 import launch_client  # noqa: E402
 import launch_counts as counts  # noqa: E402
+import launch_programs as programs  # noqa: E402
+import peer_venvs  # noqa: E402
 import spmd  # noqa: E402
 import spmd_cases  # noqa: E402
+from spmd_peers import EndedError, Group  # noqa: E402
 
 THREADS = {11: "script", 21: "head", 31: "workers", 32: "workers"}
 
@@ -105,7 +109,7 @@ def test_perf_counts_the_writes_to_a_socket() -> None:
 def test_a_count_is_one_row_with_each_role_s_part() -> None:
     roles = {"script": 2.0, "head": 1.0, "workers": 0.5}
     frames = {"script sent": 1.0, "script received": 0.25, "head sent": 2.0, "head received": 3.0}
-    rows = launch.count_rows("1x1: call", counts.Counts(roles, roles, frames=frames))
+    rows = counts.rows("1x1: call", counts.Counts(roles, roles, frames=frames))
     assert [row.what for row in rows] == [
         "1x1: call: CPU: script 2, head 1, workers 0.5",
         "1x1: call: slept wakes: script 2, head 1, workers 0.5",
@@ -174,7 +178,9 @@ def test_the_page_shows_rows_that_a_whole_run_makes() -> None:
             rows += launch.time_rows(layout, case, {name: [1e-3] for name in groups})
             roles = dict.fromkeys(counts.ROLES, 1.0)
             counted = counts.Counts(roles, roles)
-            rows += launch.count_rows(f"{layout}: {what}: {launch.DOOR}", counted)
+            rows += counts.rows(f"{layout}: {what}: {launch.DOOR}", counted)
+    rows += empty_rows(2, beside=[])
+    rows += programs.scalar_rows({programs.SCALARS: [1e-5], "stock XLA 1x8": [1e-4]})
     shown = benchlib.page_rows(rows, launch.SHOWN)
     assert len({(row.what, row.peer) for row in shown}) == len(launch.SHOWN)
 
@@ -191,3 +197,131 @@ def test_a_ping_pong_ends_with_its_parent() -> None:
     del run  # closes this end, at which the other process ends
     _, status = os.wait()
     assert os.waitstatus_to_exitcode(status) == 0
+
+
+# --- Programs ---
+
+
+def empty_rows(
+    workers: int, beside: list[programs.Peer], ours_s: float = 8e-6, theirs_s: float = 2e-5
+) -> list[benchlib.Row]:
+    """Of seconds per node that are the same for all cases, but for single calls, which take four times ours."""
+    cases = [(kind, case) for kind in programs.KINDS for case in chain_cases.all_cases()]
+    ours = {each: [ours_s * (4 if each[1].startswith("single") else 1)] for each in cases}
+    theirs = [(peer, {case: [theirs_s] for _, case in cases}) for peer in beside]
+    return list(programs.empty_rows(workers, ours, theirs))
+
+
+def idle_peer(name: str, **properties: bool) -> programs.Peer:
+    return programs.Peer(name, Group(name, lambda _: True), "graph", **properties)
+
+
+def test_cases_of_chains_are_read() -> None:
+    assert [chain_cases.parse(case) for case in ("single", "program 8 awaited")] == [
+        chain_cases.ChainCase(1, False),
+        chain_cases.ChainCase(8, True),
+    ]
+    assert len({chain_cases.parse(case) for case in chain_cases.all_cases()}) == 6
+    for case in ("program", "program 0", "single 3", "scalar one", "awaited"):
+        with pytest.raises(ValueError):
+            chain_cases.parse(case)
+    assert chain_cases.blocks(256, 128) == [128, 128]
+    with pytest.raises(SystemExit):
+        chain_cases.blocks(100, 8)
+
+
+def test_a_peer_without_programs_waits_as_often_as_ours() -> None:
+    calls, graph = idle_peer("Monarch"), idle_peer("Ray", has_programs=True)
+    ours = ("single", "program 8", "single awaited", "program 8 awaited")
+    assert [calls.case_of(case) for case in ours] == [
+        "graph single",
+        "graph single",
+        "graph program 1 awaited",
+        "graph program 8 awaited",
+    ]
+    assert [graph.case_of(case) for case in ours[:2]] == ["graph program 1", "graph program 8"]
+
+
+def test_over_two_workers_no_row_may_be_slower_than_ray_s_graph_and_monarch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(spmd, "required_rows", [])
+    graph, tasks = idle_peer("Ray, compiled graph"), idle_peer("Ray, tasks")
+    for workers, limited in ((2, [True] * 12 + [False] * 4), (4, [None] * 16)):
+        rows = [row for row in empty_rows(workers, [graph]) if row.peer == graph.name]
+        assert sorted((row.holds for row in rows), key=str, reverse=True) == limited
+    assert all(row.holds is None for row in empty_rows(2, [tasks]) if row.peer == tasks.name)
+
+
+def test_null_devices_are_beside_peers_without_devices_only() -> None:
+    rows = empty_rows(1, [idle_peer("bare PJRT 1x1", has_devices=True), idle_peer("Monarch")])
+    beside = {(row.devices, row.peer) for row in rows if not row.peer.startswith("Gangway")}
+    assert beside == {("cpu", "bare PJRT 1x1"), ("cpu", "Monarch"), ("sim", "Monarch"), ("sim", "")}
+
+
+def test_a_program_of_128_is_beside_single_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spmd, "required_rows", [])
+    rows = [row for row in empty_rows(1, []) if row.devices == "sim"]
+    assert [(row.what.split(", ", 2)[2], row.peer, row.holds) for row in rows] == [
+        ("programs of 128: Gangway, C++", "Gangway's single calls", True),
+        ("programs of 128: Gangway, C++", "Gangway's single calls, awaited", True),
+        ("programs of 128: Gangway, C++", "", True),
+        ("programs of 128, awaited: Gangway, C++", "Gangway's single calls", None),
+        ("programs of 128, awaited: Gangway, C++", "Gangway's single calls, awaited", True),
+    ]
+    assert rows[0].aim == "required >= 3x" and rows[0].values == [1.25e5]
+    assert empty_rows(1, [], ours_s=2e-5)[-3].holds is False
+
+
+def test_the_scalar_chain_has_two_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spmd, "required_rows", [])
+    seconds = {"stock XLA 1x8": 3.0, "JAX gloo 4x2": 9.0, "bare handlers 4x2": 0.5}
+    found = {programs.SCALARS: [1.0], **{name: [each] for name, each in seconds.items()}}
+    rows = programs.scalar_rows(found)
+    assert {row.peer: row.holds for row in rows} == {
+        "stock XLA 1x8": True,
+        "JAX gloo 4x2": False,
+        "bare handlers 4x2": None,
+    }
+
+
+def test_a_part_of_the_programs_is_chosen_by_name() -> None:
+    assert programs.chosen("").has_scalars and programs.chosen("programs: ")
+    assert not programs.chosen("put")
+    some = programs.chosen("2x1: empty nodes, null devices, single")
+    assert some.empty == {1: [], 2: [("sim", "single"), ("sim", "single awaited")], 4: []}
+
+
+ANSWERS = """
+print("{}", flush=True)
+for line in __import__("sys").stdin:
+    case, count = line.rstrip().split("\t")
+    if case == "end":
+        break
+    print('{"seconds": %s}' % count, flush=True)
+"""
+
+
+def test_several_cases_of_a_group_take_turns_until_it_ends(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(spmd, "ended_peers", [])
+    group = Group("peer", lambda _: True)
+    group.spawn([sys.executable, "-c", ANSWERS], dict(os.environ))
+    group.wait_ready()
+    first, last = programs.OneCase(group, "single", "first"), programs.OneCase(group, "end", "last")
+    assert first.run("chain", 3)["seconds"] == 3 * chain_cases.CHAIN
+    for turn in (last, first):
+        with pytest.raises(EndedError) as error:
+            turn.run("chain", 1)
+        assert spmd.leave_out(turn, error.value) is None
+    assert spmd.ended_peers == ["last", "first"]
+    assert "ended ([0])" in capsys.readouterr().err
+
+
+def test_a_peer_that_cannot_be_installed_is_named_and_left_out(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(peer_venvs, "VENV", pathlib.Path("/bin/ls"))
+    assert peer_venvs.python_of("monarch") == ""
+    assert "no monarch to compare with" in capsys.readouterr().err
