@@ -333,6 +333,7 @@ TEST_F(LaunchesTest, ALaunchThatWouldPassTheLimitOfNodesIsRefused_TM2) {
   Done(0, upload);
   ASSERT_EQ(Register(1, kTwice).code(), 0);
   for (uint64_t result : {20, 21, 22}) Launch(1, {10}, {result});
+  Done(0, upload + 1);  // there is room for one node, and a launch has two
   Launch(1, {10}, {23});
   EXPECT_THAT(Sent(), IsEmpty());
   EXPECT_EQ(Await({23})->code(), static_cast<int>(StatusCode::kResourceExhausted));
