@@ -88,6 +88,7 @@ void Lifecycle::End(Ordinal ordinal) {
   if (node.is_fetch()) island_.storages.EndFetch(node.reads);
   for (StorageId id : node.reads) island_.storages.EndUse(id, ordinal);
   for (Ordinal waiter : node.waiters) Unblock(waiter);
+  for (Ordinal waiter : node.enqueue_waiters) Unblock(waiter);
   for (Ordinal waiter : node.end_waiters) Unblock(waiter);
 }
 

@@ -246,6 +246,8 @@ Description Describe(const wire::Node& message, const IslandState& island, Time 
   }
   if (!node.is_launch()) description.failure = Check(node, island);
   DropRepeats(node.reads);
+  if (node.is_launch() && node.dispatch == wire::DISPATCH_AFTER_RELEASE)
+    node.workers_to_enqueue = static_cast<uint32_t>(node.workers.size());
   node.open_workers = node.workers;
   std::ranges::sort(node.open_workers);
   return description;

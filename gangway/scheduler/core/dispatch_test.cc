@@ -19,15 +19,21 @@ class DispatchTest : public IslandTest {
     Have(50, {0});
   }
   void LaunchAfter(wire::Dispatch dispatch, uint64_t ordinal, uint64_t executable,
-                   uint64_t argument, uint64_t result, bool donate = false) {
+                   uint64_t argument, uint64_t result, bool donate = false, uint32_t shards = 1) {
     wire::IslandItem item = NodeItem(ordinal);
     item.mutable_node()->set_dispatch(dispatch);
     wire::Launch* launch = item.mutable_node()->mutable_launch();
     launch->set_executable(executable);
-    Refer(launch->add_arguments(), argument, 1);
+    Refer(launch->add_arguments(), argument, shards);
     launch->add_results(result);
     if (donate) launch->add_donated(0);
     Item(item);
+  }
+  // The worker has given the launch to its devices.
+  void Enqueued(uint32_t worker, uint64_t ordinal) {
+    FromWorker event{worker, Incarnation(incarnations_[worker]), {}};
+    event.batch.add_reports()->mutable_released()->add_ordinals(ordinal);
+    Step(std::move(event));
   }
   // The nodes that the step has sent to the workers.
   Ordinals Sent() const {
@@ -38,16 +44,50 @@ class DispatchTest : public IslandTest {
   }
 };
 
-TEST_F(DispatchTest, ANodeIsSentOnceWhatMakesItsInputIsReleased) {
+TEST_F(DispatchTest, ALaunchIsSentOnceThatWhichMakesItsInputIsOnItsDevices) {
   Upload(1, 51, {0});
   LaunchAfter(wire::DISPATCH_AFTER_RELEASE, 2, 1, 51, 52);
-  EXPECT_THAT(Sent(), IsEmpty());
   LaunchAfter(wire::DISPATCH_AFTER_RELEASE, 3, 1, 52, 53);
   EXPECT_THAT(Sent(), IsEmpty());
   released_.clear();
   Done(0, 1);  // an upload must have ended
-  EXPECT_THAT(Sent(), ElementsAre(2, 3)) << "3 once 2 is released, in the same step";
-  EXPECT_THAT(TakeReleased(), ElementsAre(2, 3));
+  EXPECT_THAT(Sent(), ElementsAre(2));
+  EXPECT_THAT(TakeReleased(), ElementsAre(2));
+  Enqueued(0, 2);
+  EXPECT_THAT(Sent(), ElementsAre(3)) << "2 has not ended";
+  EXPECT_THAT(TakeReleased(), ElementsAre(3));
+  Enqueued(0, 3);
+  LaunchAfter(wire::DISPATCH_AFTER_RELEASE, 4, 1, 53, 54);
+  EXPECT_THAT(Sent(), ElementsAre(4));
+}
+
+TEST_F(DispatchTest, ACopyIsSentWithTheLaunchThatReadsIt) {
+  LaunchAfter(wire::DISPATCH_AFTER_RELEASE, 1, 1, 50, 51);
+  Copy(2, 51, {0}, 52, {2}, wire::DISPATCH_AFTER_RELEASE);
+  LaunchAfter(wire::DISPATCH_AFTER_RELEASE, 3, 2, 52, 53);
+  EXPECT_THAT(Sent(), IsEmpty());
+  Enqueued(0, 1);
+  EXPECT_THAT(Sent(), ElementsAre(2, 2, 3)) << "the copy to both workers";
+}
+
+TEST_F(DispatchTest, AGangIsOnItsDevicesOnceAllWorkersSaySo) {
+  Load(3, {0, 2});
+  Have(60, {0, 2});
+  LaunchAfter(wire::DISPATCH_AFTER_RELEASE, 1, 3, 60, 61, false, 2);
+  LaunchAfter(wire::DISPATCH_AFTER_RELEASE, 2, 3, 61, 62, false, 2);
+  Enqueued(0, 1);
+  EXPECT_THAT(Sent(), IsEmpty());
+  Enqueued(1, 1);
+  EXPECT_THAT(Sent(), ElementsAre(2, 2));
+}
+
+TEST_F(DispatchTest, ALaunchThatFailsBeforeItIsOnItsDevicesFailsItsReaders_ER2) {
+  LaunchAfter(wire::DISPATCH_AFTER_RELEASE, 1, 1, 50, 51);
+  LaunchAfter(wire::DISPATCH_AFTER_RELEASE, 2, 1, 51, 52);
+  const wire::Failure failure = wire::MakeFailure(absl::StatusCode::kInternal, "it broke");
+  Done(0, 1, &failure);
+  EXPECT_THAT(Sent(), IsEmpty());
+  EXPECT_EQ(done_.at(2).message(), "it broke");
 }
 
 TEST_F(DispatchTest, ANodeIsSentOnceWhatMakesItsInputHasEnded) {

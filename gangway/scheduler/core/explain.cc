@@ -196,7 +196,7 @@ void Explainer::AddBlocked(const NodeState& node, wire::Wait& wait) const {
   if (node.stage == NodeStage::kUnsent && node.put() != nullptr) return AddPutAhead(node, wait);
   for (StorageId id : node.reads) {
     const NodeState* producer = island_.nodes.Find(island_.storages.ProducerOf(id));
-    if (producer == nullptr || (producer->released() && !producer->is_upload())) continue;
+    if (producer == nullptr || node.WaitsFor(*producer) == Until::kNothing) continue;
     wait.set_reason(wire::Wait::REASON_INPUT);
     wait.set_for_gang(producer->ordinal.number());
     return;

@@ -88,6 +88,7 @@ class Island {
   // reports.cc: what workers say of nodes.
   void OnReport(uint32_t worker, wire::Report& report, Time now);
   void OnWorkerDone(uint32_t worker, wire::Done& done);
+  void OnWorkerEnqueued(const wire::Released& released);
   void OnWorkerFailing(uint32_t worker, wire::Done& failing);
   void OnGangWaits(uint32_t worker, wire::GangWaits& report);
   void OnWaitConfirmed(uint32_t worker, const wire::WaitConfirmed& confirmed);

@@ -191,13 +191,15 @@ class IslandTest : public ::testing::Test {
     Item(item);
   }
   void Copy(uint64_t ordinal, uint64_t source, const Devices& from, uint64_t result,
-            const Devices& to) {
-    CopyMany(ordinal, {{source, result}}, from, to);
+            const Devices& to, wire::Dispatch dispatch = wire::DISPATCH_PARALLEL) {
+    CopyMany(ordinal, {{source, result}}, from, to, dispatch);
   }
   // `arrays`: sources and results.
   void CopyMany(uint64_t ordinal, const std::vector<std::pair<uint64_t, uint64_t>>& arrays,
-                const Devices& from, const Devices& to) {
+                const Devices& from, const Devices& to,
+                wire::Dispatch dispatch = wire::DISPATCH_PARALLEL) {
     wire::IslandItem item = NodeItem(ordinal);
+    item.mutable_node()->set_dispatch(dispatch);
     wire::Copy* copy = item.mutable_node()->mutable_copy();
     copy->mutable_source_devices()->Add(from.begin(), from.end());
     copy->mutable_devices()->Add(to.begin(), to.end());

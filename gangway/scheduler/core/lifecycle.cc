@@ -94,6 +94,11 @@ void Lifecycle::Unblock(Ordinal ordinal) {
   NoteTwoWayCopy(*node);
 }
 
+void Lifecycle::NoteEnqueued(NodeState& node) {
+  if (--node.workers_to_enqueue > 0) return;
+  for (Ordinal waiter : std::exchange(node.enqueue_waiters, {})) Unblock(waiter);
+}
+
 void Lifecycle::NoteTwoWayCopy(const NodeState& node) {
   const CopyPart* copy = node.copy();
   if (copy != nullptr && copy->from_other_island && copy->to_other_island && node.blockers == 1)

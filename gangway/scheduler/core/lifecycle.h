@@ -31,6 +31,8 @@ class Lifecycle {
   void Add(Description description, wire::Node message);
   // One of the node's blockers is gone.
   void Unblock(Ordinal ordinal);
+  // One more worker has given the sequential launch to its devices; not all had.
+  void NoteEnqueued(NodeState& node);
   // Sends the nodes that are held back and need not be any more, and fails those that lost an input.
   void ResumeHeldBack(Time now);
   // A copy whose shards cross between islands in both directions: each side reports Released as soon as its own sources

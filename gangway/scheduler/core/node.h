@@ -68,6 +68,14 @@ enum class NodeStage {
   kReleased,  // holds both, and runs
 };
 
+// What a node waits for of one that makes its input.
+enum class Until {
+  kNothing,
+  kRelease,   // of an upload: its end
+  kEnqueued,  // by all of its workers, on their devices
+  kEnd,
+};
+
 struct NodeState {
   Ordinal ordinal;
   SessionId session;
@@ -83,8 +91,11 @@ struct NodeState {
   uint64_t temp_bytes = 0;
   uint64_t alias_bytes = 0;  // part of result_bytes that reuses consumed storages
   wire::Dispatch dispatch = wire::DISPATCH_PARALLEL;
-  std::vector<Ordinal> waiters;      // nodes to unblock when this is released (an upload: ended)
-  std::vector<Ordinal> end_waiters;  // nodes to unblock when this has ended
+  // Of a sequential launch: those that have not given it to their devices.
+  uint32_t workers_to_enqueue = 0;
+  std::vector<Ordinal> waiters;  // nodes to unblock when this is released (an upload: ended)
+  std::vector<Ordinal> enqueue_waiters;  // nodes to unblock when all of these have
+  std::vector<Ordinal> end_waiters;      // nodes to unblock when this has ended
   uint32_t blockers = 0;
   std::vector<uint32_t> open_workers;  // workers that have not reported Done, ascending
   wire::FailureRef failure;
@@ -122,6 +133,12 @@ struct NodeState {
   }
   bool has_device(IslandDevice device) const {
     return std::ranges::binary_search(devices(), device);
+  }
+  Until WaitsFor(const NodeState& producer) const {
+    if (dispatch == wire::DISPATCH_AFTER_END) return Until::kEnd;
+    if (dispatch == wire::DISPATCH_AFTER_RELEASE && producer.workers_to_enqueue > 0)
+      return Until::kEnqueued;
+    return producer.released() && !producer.is_upload() ? Until::kNothing : Until::kRelease;
   }
   // What it takes on each of its devices when it is admitted.
   uint64_t new_bytes() const { return result_bytes + temp_bytes - alias_bytes; }

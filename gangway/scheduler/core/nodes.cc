@@ -39,10 +39,13 @@ void Nodes::Count(SessionId session, Ledger::DeviceBytes& books) const {
 void Nodes::Block(NodeState& node, Ordinal producer_ordinal) {
   NodeState* producer = Find(producer_ordinal);
   if (producer == nullptr) return;
-  const bool until_its_end = node.dispatch == wire::DISPATCH_AFTER_END;
-  if (producer->released() && !producer->is_upload() && !until_its_end) return;
+  const Until until = node.WaitsFor(*producer);
+  if (until == Until::kNothing) return;
   ++node.blockers;
-  (until_its_end ? producer->end_waiters : producer->waiters).push_back(node.ordinal);
+  auto& waiters = until == Until::kEnd        ? producer->end_waiters
+                  : until == Until::kEnqueued ? producer->enqueue_waiters
+                                              : producer->waiters;
+  waiters.push_back(node.ordinal);
 }
 
 NodeState* Nodes::Unblock(Ordinal ordinal) {

@@ -32,8 +32,8 @@ class Nodes {
   // The latest node that came; 0: none.
   Ordinal latest() const { return latest_; }
 
-  // `node`, which may not be in the table yet, waits for the release of `producer` (of an upload, or if the node's
-  // dispatch says so: for its end). Does nothing if that is past.
+  // `node`, which may not be in the table yet, waits for what it needs of `producer` (NodeState::WaitsFor). Does
+  // nothing if that is past.
   void Block(NodeState& node, Ordinal producer);
   // One of the blockers is gone. Returns the node; null: it waits for none, as it has ended or is released.
   NodeState* Unblock(Ordinal ordinal);

@@ -13,6 +13,8 @@ void Island::OnReport(uint32_t worker, wire::Report& report, Time now) {
   switch (report.report_case()) {
     case wire::Report::kDone:
       return OnWorkerDone(worker, *report.mutable_done());
+    case wire::Report::kReleased:
+      return OnWorkerEnqueued(report.released());
     case wire::Report::kFailing:
       return OnWorkerFailing(worker, *report.mutable_failing());
     case wire::Report::kGangWaits:
@@ -56,6 +58,14 @@ void Island::OnWorkerDone(uint32_t worker, wire::Done& done) {
   if (done.has_failure() && !node->failure)
     lifecycle_.FailReleased(*node, wire::Share(std::move(*done.mutable_failure())));
   lifecycle_.EndIfClosed(*node);
+}
+
+// It tells this once for each release, whatever comes of the node.
+void Island::OnWorkerEnqueued(const wire::Released& released) {
+  for (uint64_t number : released.ordinals()) {
+    NodeState* node = state_.nodes.Find(Ordinal(number));
+    if (node != nullptr && node->workers_to_enqueue > 0) lifecycle_.NoteEnqueued(*node);
+  }
 }
 
 void Island::OnWorkerFailing(uint32_t worker, wire::Done& failing) {

@@ -92,6 +92,7 @@ void WorkerCore::Prepare(wire::Node& message) {
         LogWarning{absl::StrCat("Node ", ordinal, " arrived twice; the second was ignored")});
   Node& node = entry->second;
   node.session = SessionId(message.session());
+  node.is_sequential = message.has_launch() && message.dispatch() == wire::DISPATCH_AFTER_RELEASE;
   std::optional<wire::Failure> failure;
   switch (message.kind_case()) {
     case wire::Node::kLaunch:

@@ -181,6 +181,7 @@ void WorkerCore::Release(Ordinal ordinal, OrderPosition position) {
   if (node.released) return Emit(LogWarning{absl::StrCat("Node ", ordinal, " was released twice")});
   node.released = true;
   node.order_position = position;
+  if (node.is_sequential) ReportEnqueued(ordinal);
   if (std::optional<wire::Failure> failure = FailureBefore(ordinal, node))
     return Finish(ordinal, std::move(failure));
   RunNode(ordinal, node);
@@ -311,6 +312,13 @@ void WorkerCore::ReportDone(Ordinal ordinal, const std::optional<wire::Failure>&
   wire::Done& done = *reports_.add_reports()->mutable_done();
   done.set_ordinal(ordinal.number());
   if (failure) *done.mutable_failure() = *failure;
+}
+
+void WorkerCore::ReportEnqueued(Ordinal ordinal) {
+  auto& reports = *reports_.mutable_reports();
+  const bool extends = !reports.empty() && reports.rbegin()->has_released();
+  wire::Report& report = extends ? *reports.rbegin() : *reports.Add();
+  report.mutable_released()->add_ordinals(ordinal.number());
 }
 
 void WorkerCore::ReportLoaded(ExecutableId executable,

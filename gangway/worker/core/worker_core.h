@@ -65,6 +65,7 @@ class WorkerCore {
     enum class Kind { kLaunch, kUpload, kCopy, kFetch, kPut };
     Kind kind = Kind::kLaunch;
     bool released = false;
+    bool is_sequential = false;  // a launch whose release is reported
     OrderPosition order_position;
     bool prepared = false;  // the service holds a task for it, or fills its upload
     Held<NodeTask> held;
@@ -125,6 +126,7 @@ class WorkerCore {
   void ForgetUpload(Node& node);
 
   void ReportDone(Ordinal ordinal, const std::optional<wire::Failure>& failure);
+  void ReportEnqueued(Ordinal ordinal);
   void ReportLoaded(ExecutableId executable, const std::optional<wire::Failure>& failure);
   template <typename A>
   void HoldTask(Node& node, A prepare) {

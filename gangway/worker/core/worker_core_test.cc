@@ -224,6 +224,25 @@ TEST_F(WorkerCoreTest, RunsInTheOrderOfReleases_GS1) {
   EXPECT_THAT(Runs(log_), ElementsAre(3, 1, 4, 2));
 }
 
+TEST_F(WorkerCoreTest, TellsThatSequentialLaunchesAreOnTheirDevices) {
+  Have(100);
+  for (uint64_t i = 1; i <= 3; ++i) {
+    wire::IslandItem item = NodeItem(i);
+    wire::Launch& launch = *item.mutable_node()->mutable_launch();
+    launch.set_executable(kExecutable);
+    *launch.add_arguments() = Ref(100);
+    launch.add_results(200 + i);
+    item.mutable_node()->set_dispatch(i == 2 ? wire::DISPATCH_PARALLEL
+                                             : wire::DISPATCH_AFTER_RELEASE);
+    Item(item);
+  }
+  EXPECT_EQ(Round().reports_size(), 0);
+  Release({1, 2, 3});
+  const wire::ReportBatch batch = Round();
+  ASSERT_EQ(batch.reports_size(), 1);
+  EXPECT_THAT(batch.reports(0).released().ordinals(), ElementsAre(1, 3));
+}
+
 TEST_F(WorkerCoreTest, DoneComesOncePerNodeInAnyOrder) {
   Have(100);
   Launch(1, {Ref(100)}, 201);
