@@ -8,10 +8,14 @@ dispatched.
 
     gangway up --islands 2 --workers 1 --devices 8 --detach
     gangway run examples/pipeline_lm.py --schedule 1f1b
+
+With --program, each step is a block `gangway.program()`: from the third step on, all of its calls and copies reach the
+cluster as one message. The losses are the same, bit by bit.
 """
 
 import argparse
 import collections
+import contextlib
 import functools
 import pathlib
 import time
@@ -60,11 +64,12 @@ SCHEDULES = {
 
 
 def run(schedule: Any, stages: list["Stage"], tokens: list, targets: list) -> list[jax.Array]:
-    """Dispatches one step: each stage's calls in the schedule's order. Returns the microbatches' losses."""
+    """Dispatches each stage's calls in the schedule's order. `tokens` are on the first stage's devices, `targets` on
+    those of the last. Returns the microbatches' losses.
+    """
     count = len(stages)
     queues = [collections.deque(schedule(s, count, len(tokens))) for s in range(count)]
-    arrived: dict[Any, Any] = {(0, FORWARD, m): stages[0].put(x) for m, x in enumerate(tokens)}
-    labels = [stages[-1].put(y) for y in targets]
+    arrived: dict[Any, Any] = {(0, FORWARD, m): x for m, x in enumerate(tokens)}
     losses = []
     while any(queues):
         for s, stage in enumerate(stages):
@@ -78,7 +83,7 @@ def run(schedule: Any, stages: list["Stage"], tokens: list, targets: list) -> li
                 elif s + 1 < count:
                     arrived[s + 1, FORWARD, m] = stages[s + 1].put(stage.forward(m, value))
                 else:
-                    losses.append(stage.forward(m, value, labels[m]))
+                    losses.append(stage.forward(m, value, targets[m]))
                     arrived[s, BACKWARD, m] = None  # the gradient of the loss is 1
     return losses
 
@@ -174,26 +179,53 @@ class Stage:
 # --- Training ---
 
 
+def step(schedule: Any, stages: list[Stage], tokens: list, targets: list) -> list[jax.Array]:
+    """Dispatches one step, as `run`, and the stages' updates."""
+    losses = run(schedule, stages, tokens, targets)
+    squares = [stage.squares() for stage in stages]
+    for stage in stages:
+        stage.update(squares)
+    return losses
+
+
 def train(args: argparse.Namespace, model: lm.Model, meshes: list[Mesh]) -> list[float]:
+    block = program_block() if args.program else contextlib.nullcontext
     stages = [Stage(model, mesh, index, args) for index, mesh in enumerate(meshes)]
     text = lm.standard_library()
     rng = np.random.default_rng(args.seed)
     progress = lm.Progress(args.steps)
     pending: collections.deque[list[jax.Array]] = collections.deque()
     losses: list[float] = []
+    captures = []
     while len(losses) < args.steps:
         if len(losses) + len(pending) < args.steps:
             batch = lm.sample_batch(rng, text, args.batch, model.context)
             batches = np.split(batch, args.microbatches)
-            tokens, targets = [b[:, :-1] for b in batches], [b[:, 1:] for b in batches]
-            pending.append(run(SCHEDULES[args.schedule], stages, tokens, targets))
-            squares = [stage.squares() for stage in stages]
-            for stage in stages:
-                stage.update(squares)
+            # Before the block, which an upload would cut in two.
+            tokens = [stages[0].put(b[:, :-1]) for b in batches]
+            targets = [stages[-1].put(b[:, 1:]) for b in batches]
+            with block() as capture:
+                pending.append(step(SCHEDULES[args.schedule], stages, tokens, targets))
+            captures.append(capture)
         if len(pending) > lm.STEPS_AHEAD or len(losses) + len(pending) == args.steps:
             losses.append(float(np.mean(jax.device_get(pending.popleft()))))
             progress.update(len(losses), losses[-1])
+    if args.program:
+        single = [c.launches == 1 and not c.operations_sent_as_they_came for c in captures]
+        print(f"{sum(single)} of {args.steps} steps reached the cluster as one message each")
     return losses
+
+
+def program_block() -> Any:
+    """`gangway.program`; other JAX than Gangway's has none."""
+    try:
+        import gangway
+    except ImportError:
+        raise SystemExit(
+            "--program needs a Gangway cluster: `gangway run examples/pipeline_lm.py --program`; with other JAX, leave "
+            "it out"
+        ) from None
+    return gangway.program
 
 
 def parse_args() -> argparse.Namespace:
@@ -206,6 +238,9 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--rate", type=float, default=4e-3, help="peak learning rate")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--losses", help="write each step's loss to this file")
+    parser.add_argument(
+        "--program", action="store_true", help="each step is one message to the Gangway cluster"
+    )
     return parser.parse_args()
 
 

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import ast
 import functools
+import os
 import pathlib
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from case_runs import reference_training
-from harness import ROOT, Cluster
+from harness import PATIENCE, ROOT, Cluster
 
 SCRIPT = ROOT / "examples" / "pipeline_lm.py"
 SCHEDULES: dict[str, tuple[str, dict[str, int]]] = {
@@ -22,6 +25,7 @@ SCHEDULES: dict[str, tuple[str, dict[str, int]]] = {
     "eager-1f1b": ("one_forward_one_backward", {"per_stage": 2}),
 }
 STEPS = 6
+HOST_DEVICES = "--xla_force_host_platform_device_count=2"
 FLAGS = ["--steps", str(STEPS), "--batch", "8", "--seed", "3"]
 
 
@@ -101,7 +105,8 @@ ws = [noise.standard_normal((8, 8), np.float32) / 3 for _ in range(2)]
 found = {}
 for name, schedule in pipeline_lm.SCHEDULES.items():
     stages = [Stage(jax.devices()[2 * i : 2 * i + 2], w, f) for i, (w, f) in enumerate(zip(ws, [layer, loss]))]
-    losses = pipeline_lm.run(schedule, stages, [*x], [*labels])
+    tokens, targets = [stages[0].put(each) for each in x], [stages[1].put(each) for each in labels]
+    losses = pipeline_lm.run(schedule, stages, tokens, targets)
     found[name] = [np.asarray(each) for each in [*losses, *(stage.total for stage in stages)]]
 first, *others = found.values()
 assert all(np.array_equal(a, b) for other in others for a, b in zip(first, other, strict=True))
@@ -127,6 +132,60 @@ def test_gradients_are_those_of_the_layers_in_one_piece(
     assert f"{len(SCHEDULES)} schedules" in result.stdout, result.stdout
     moved = sum(worker["data_bytes"]["from_workers"] for worker in cluster.workers())
     assert moved > 0, "activations and gradients go from worker to worker"
+
+
+# The compiles take the time, above all those of random numbers.
+SMALL_MODEL = """
+import functools, sys
+sys.path.insert(0, sys.argv.pop(1))
+import jax, jax.numpy as jnp, pipeline_lm
+lm, random_params = pipeline_lm.lm, pipeline_lm.lm.init_params
+lm.Model = functools.partial(lm.Model, layers=2, width=16, heads=2, hidden=32, context=16)
+waves = lambda like: jnp.sin(jnp.arange(like.size, dtype=jnp.float32)).reshape(like.shape)
+lm.init_params = lambda key, model: jax.tree.map(
+    waves, jax.eval_shape(lambda key: random_params(key, model), key)
+)
+pipeline_lm.main()
+"""
+PROGRAM_STEPS = 12  # more than are dispatched ahead, so losses are read between the last ones
+
+
+def test_a_step_as_a_program_is_one_message_and_gives_the_same_losses_bitwise(
+    new_cluster: Callable[..., Cluster], tmp_path: pathlib.Path
+) -> None:
+    cluster = new_cluster(2, 1, 2).start()
+    script = tmp_path / "small.py"
+    script.write_text(SMALL_MODEL)
+    losses = {}
+    for option in ("", "--program"):
+        out = tmp_path / f"losses{option}"
+        result = cluster.command(
+            *["run", "--door", "pjrt", "--port", str(cluster.port), str(script)],
+            *[str(SCRIPT.parent), "--steps", str(PROGRAM_STEPS), "--batch", "8"],
+            *["--losses", str(out), *option.split()],
+            timeout_s=60,
+        )
+        assert result.returncode == 0, result.stdout + result.stderr
+        losses[option] = out.read_text()
+        # The first step compiles, and the second one is the first that is as the others.
+        said = f"{PROGRAM_STEPS - 2} of {PROGRAM_STEPS} steps reached the cluster as one message"
+        assert (said in result.stdout) == bool(option), result.stdout
+    assert len(set(losses[""].split())) == PROGRAM_STEPS
+    assert losses["--program"] == losses[""]
+
+
+def test_without_gangway_it_says_how_to_run_programs(tmp_path: pathlib.Path) -> None:
+    script = tmp_path / "without.py"
+    script.write_text(f"import sys\nsys.modules['gangway'] = None\n{SMALL_MODEL}")
+    result = subprocess.run(
+        [sys.executable, str(script), str(SCRIPT.parent), "--program"],
+        env={**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": HOST_DEVICES},
+        capture_output=True,
+        text=True,
+        timeout=60 * PATIENCE,
+    )
+    assert result.returncode != 0
+    assert "gangway run examples/pipeline_lm.py --program" in result.stderr, result.stderr
 
 
 @pytest.mark.nightly
