@@ -4,10 +4,14 @@ least (M + S - 1) times the time of one microbatch in one stage, forward and bac
 The schedules are those of examples/pipeline_lm.py. A stage's computation is simulated: it takes time but no CPU, so
 that two cores can stand for eight devices. The rest is real: each stage is a worker process, and 1 MiB goes from worker
 to worker with each microbatch, forward and backward. Other load on the machine delays each step.
+
+Then the dispatch of whole steps, with and without programs (pipeline_programs.py). `--part` restricts the run to one of
+both, which is not recorded.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import pathlib
@@ -16,12 +20,14 @@ import sys
 
 import benchlib
 import harness
+import pipeline_programs
 
 CLIENT = pathlib.Path(__file__).with_name("pipeline_client.py")
 STAGE_MS = (20.0, 50.0)  # forward, and backward
 BYTES = 1 << 20
 STEPS = 3
 LIMIT, AIM = 1.05, 1.02
+PARTS = ("schedules", "programs")
 SHAPES = [(1, 4), (4, 1), (1, 8), (4, 2)]  # islands x workers, each with one device
 
 
@@ -66,9 +72,8 @@ def row(
     )
 
 
-def main() -> None:
+def measure_schedules(rows: list[benchlib.Row]) -> None:
     os.environ["GANGWAY_SIMULATED_WORK"] = "1"
-    rows = []
     for islands, workers in SHAPES:
         cluster = harness.Cluster(islands, workers, 1).start()
         try:
@@ -79,7 +84,18 @@ def main() -> None:
             ]
         finally:
             cluster.stop()
-    benchlib.write("pipeline", rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--part", choices=PARTS, help="only this")
+    part = parser.parse_args().part
+    rows: list[benchlib.Row] = []
+    if part in (None, "schedules"):
+        measure_schedules(rows)
+    if part in (None, "programs"):
+        pipeline_programs.measure(rows)
+    benchlib.write(f"pipeline-{part}" if part else "pipeline", rows, is_result=not part)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,14 @@
 """Draws the plots of docs/guides/meshes.md from the results of `make bench-rl` and `make bench-serve` in bench/out.
 
-.venv/bin/python bench/plots.py
+    .venv/bin/python bench/plots.py
+
+`make bench-figures` calls `dispatch` itself.
 """
 
 from __future__ import annotations
 
 import json
+import pathlib
 from typing import Any
 
 import benchlib
@@ -20,8 +23,7 @@ GANGWAY, PEER = "#08519c", "#9ecae1"
 matplotlib.rcParams |= {"svg.fonttype": "none", "svg.hashsalt": "gangway", "font.size": 10}
 
 
-def save(figure: Any, name: str) -> None:
-    path = FOLDER / name
+def save(figure: Any, path: pathlib.Path) -> None:
     figure.savefig(path, metadata={"Date": None})
     lines = [line.rstrip() for line in path.read_text().splitlines()]
     path.write_text("\n".join(lines) + "\n")
@@ -54,7 +56,7 @@ def learning() -> None:
         axes.margins(x=0.15)
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.28), ncols=2, frameon=False)
         axes.spines[["top", "right"]].set_visible(False)
-    save(figure, "meshes-rl.svg")
+    save(figure, FOLDER / "meshes-rl.svg")
 
 
 def serving() -> None:
@@ -73,7 +75,33 @@ def serving() -> None:
     )
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False)
-    save(figure, "meshes-serve.svg")
+    save(figure, FOLDER / "meshes-serve.svg")
+
+
+def dispatch(folder: pathlib.Path) -> None:
+    """Of bench/figures.py: a panel for each duration of a stage."""
+    import figures
+
+    rows = {row["what"]: row for row in json.loads((benchlib.OUT / "figures.json").read_text())}
+    shape = {"nrows": 1, "ncols": len(figures.COSTS_MS)}
+    plot, panels = pyplot.subplots(**shape, figsize=(8, 3.2), layout="constrained")
+    for axes, cost_ms in zip(panels, figures.COSTS_MS, strict=True):
+        for way, line in (("", "-"), (" awaited", "--")):
+            found = [rows[figures.what(stages, cost_ms, way)] for stages in figures.STAGES]
+            for kind, key, color in (
+                (figures.PARALLEL, "value", GANGWAY),
+                (figures.SEQUENTIAL, "peer_value", PEER),
+            ):
+                values = [row[key] for row in found]
+                label = f"{kind}{',' if way else ''}{way}"
+                axes.plot(figures.STAGES, values, line, color=color, marker="o", label=label)
+        axes.set(xscale="log", xticks=figures.STAGES, xticklabels=figures.STAGES, ylim=(0, None))
+        axes.set(xlabel="stages, each on another worker", title=f"stages of {cost_ms:g} ms")
+        axes.minorticks_off()
+        axes.spines[["top", "right"]].set_visible(False)
+    panels[0].set(ylabel="microbatches per second")
+    panels[0].legend(frameon=False)
+    save(plot, folder / "pipeline-dispatch.svg")
 
 
 if __name__ == "__main__":

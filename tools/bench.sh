@@ -5,7 +5,7 @@
 # start, GANGWAY_PJRT_PLUGIN a script which plugin to load.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
-tools/build.sh release gangway gangway_pjrt transport_benchmark spmd_bare spmd_calls launch_calls program_calls simulated_calls simulation_gang_benchmark trace_benchmark || exit 1
+tools/build.sh release gangway gangway_pjrt transport_benchmark spmd_bare spmd_calls launch_calls program_calls pipeline_dispatch simulated_calls simulation_gang_benchmark trace_benchmark || exit 1
 mkdir -p bench/out
 export GANGWAY_BIN="$PWD/build/release/gangway/cli/gangway"
 export GANGWAY_PJRT_PLUGIN="$PWD/build/release/gangway/frontdoor/pjrt/libgangway_pjrt.so"
