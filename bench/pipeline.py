@@ -28,6 +28,17 @@ BYTES = 1 << 20
 STEPS = 3
 LIMIT, AIM = 1.05, 1.02
 PARTS = ("schedules", "programs")
+PROGRAM = "pipeline_lm.py --program"
+SHOWN = (
+    ("gpipe, 4 stages on 1 islands, 16 microbatches of 50", "bound"),
+    ("eager-1f1b, 8 stages on 1 islands, 32 microbatches of 50", "bound"),
+    ("eager-1f1b, 8 stages on 4 islands, 32 microbatches of 20", "bound"),
+    (f"{PROGRAM}, 2 stages, 4 microbatches: CPU of the head", "plain"),
+    (f"{PROGRAM}, 4 stages, 8 microbatches: CPU of the head", "plain"),
+    (f"{PROGRAM}, 8 stages, 32 microbatches: CPU of the head", "plain"),
+    (f"{PROGRAM}, 8 stages, 32 microbatches: CPU of the script", "plain"),
+    (f"{PROGRAM}, 8 stages, 32 microbatches: frames, script sent", "plain"),
+)
 SHAPES = [(1, 4), (4, 1), (1, 8), (4, 2)]  # islands x workers, each with one device
 
 
@@ -95,7 +106,7 @@ def main() -> None:
         measure_schedules(rows)
     if part in (None, "programs"):
         pipeline_programs.measure(rows)
-    benchlib.write(f"pipeline-{part}" if part else "pipeline", rows, is_result=not part)
+    benchlib.write(f"pipeline-{part}" if part else "pipeline", rows, not part, SHOWN)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-// The C++ client of bench/figures.py: pipelines whose stages are each on another worker, as programs that are dispatched
-// in parallel or sequentially (Figures 4 and 7 of the Pathways paper), by the public C++ API alone. Devices are
+// The C++ client of bench/figures.py, by the public C++ API alone: pipelines whose stages are each on another worker,
+// as programs that are dispatched in parallel or sequentially (Figures 4 and 7 of the Pathways paper). Devices are
 // simulated: a stage takes device time, and no CPU. The transfers between the stages are real.
 //
 //   pipeline_dispatch ADDRESS TOKEN STAGES COST_US FLOATS

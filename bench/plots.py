@@ -83,8 +83,8 @@ def dispatch(folder: pathlib.Path) -> None:
     import figures
 
     rows = {row["what"]: row for row in json.loads((benchlib.OUT / "figures.json").read_text())}
-    shape = {"nrows": 1, "ncols": len(figures.COSTS_MS)}
-    plot, panels = pyplot.subplots(**shape, figsize=(8, 3.2), layout="constrained")
+    count = len(figures.COSTS_MS)
+    plot, panels = pyplot.subplots(1, count, figsize=(8, 3.2), layout="constrained")
     for axes, cost_ms in zip(panels, figures.COSTS_MS, strict=True):
         for way, line in (("", "-"), (" awaited", "--")):
             found = [rows[figures.what(stages, cost_ms, way)] for stages in figures.STAGES]

@@ -196,7 +196,7 @@ def train(args: argparse.Namespace, model: lm.Model, meshes: list[Mesh]) -> list
     progress = lm.Progress(args.steps)
     pending: collections.deque[list[jax.Array]] = collections.deque()
     losses: list[float] = []
-    captures = []
+    captures: list[Any] = []
     while len(losses) < args.steps:
         if len(losses) + len(pending) < args.steps:
             batch = lm.sample_batch(rng, text, args.batch, model.context)
