@@ -112,7 +112,9 @@ def test_a_script_may_run_far_ahead_TM_2(console: Console) -> None:
 def test_ends_that_the_script_does_not_look_for_are_told_together(
     cluster: Cluster, console: Console
 ) -> None:
-    """By the count of frames: one per round of ends would be hundreds, one per 10 ms and one per 256 ends are few."""
+    """By the count of frames: one per round of ends would be hundreds, one per 10 ms and one per 256 ends are few, and
+    so is one for each moment in which the cluster has caught up with the script.
+    """
 
     def frames() -> int:
         count: int = cluster.status()["counters"]["frames_to_clients"]
@@ -131,7 +133,7 @@ def test_ends_that_the_script_does_not_look_for_are_told_together(
     call(3000)
     took_s = time.monotonic() - began
     told = frames() - before
-    assert told <= took_s / 0.01 + 3000 / 256 + 10, (told, took_s)
+    assert told <= took_s / 0.01 + 3000 / 256 + 40, (told, took_s)
     assert console.do("result = float(x)") == 3100
     # Nor is a script that waits for the last of many calls told of those before it, one by one.
     before, began = frames(), time.monotonic()
