@@ -27,15 +27,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 SHARES_S = {
     "setup": 22,
-    "build": 45,
+    "build": 60,
     "format": 5,
     "tidy": 22,
     "scripts": 8,
-    "docs": 7,
-    "simulation": 75,
+    "docs": 12,
+    "simulation": 65,
     "clang_tidy": 5,
     "e2e": 326,
-    "asan": 125,
+    "asan": 115,
     "tsan": 80,
 }
 TOTAL_S = 720
